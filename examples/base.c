@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// base.h: how a call fails, and where the library keeps its own records.
+// base.h: the version, how a call fails, and where the library keeps its own records.
 #include "example.h"
 
-// A heap of the program's own that counts what the library keeps.
+// A heap of the program that counts the bytes that the library keeps.
 static void* counted_alloc(void* user, size_t bytes, size_t alignment) {
   size_t* const live = user;
   void* const address = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
@@ -24,6 +24,10 @@ int main(void) {
   tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
   tide_machine* machine = NULL;
   void* address = NULL;
+  if (tide_version_number() < TIDE_VERSION_NUMBER) {
+    (void)fprintf(stderr, "the library is older than the headers of this program\n");
+    return 1;
+  }
   options.capacity = 64 * MIB;
   options.heap = &heap;
   must(tide_machine_new_dry(&options, &machine));

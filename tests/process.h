@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A second process of the same program that a test talks to over a socket: a role (T_ROLE) whose argument is
-// the number of its end. It is to leave when the socket closes.
+// A second process of the same program, connected by a socket. It runs a role (T_ROLE), whose argument is its
+// descriptor of the socket, and must exit when the socket is closed.
 #ifndef TIDEMARK_TESTS_PROCESS_H
 #define TIDEMARK_TESTS_PROCESS_H
 
@@ -39,14 +39,14 @@ static inline t_process t_process_new(const char* role_name) {
   return p;
 }
 
-// Kills it and waits until it is gone.
+// Kills the process and waits for its end.
 static inline void t_process_kill(t_process* p) {
   T_EQ(kill(p->pid, SIGKILL), 0);
   T_EQ(waitpid(p->pid, NULL, 0), p->pid);
   (void)close(p->socket);
 }
 
-// Lets it free what it has and leave.
+// Closes the socket and waits until the process has exited.
 static inline void t_process_end(t_process* p) {
   int status = 0;
   (void)close(p->socket);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Statistics as values, for tests that look at one figure.
+// Statistics as return values, for tests that need one figure.
 #ifndef TIDEMARK_TESTS_STATS_H
 #define TIDEMARK_TESTS_STATS_H
 

@@ -7,17 +7,17 @@
 //   static const char* const policies[] = { "torch", "tide", NULL };
 //   T_TEST_OVER(test_block__merges, policies) { T_CHECK(strlen(t_variant()) > 0); }
 //
-// Every test runs in a process of its own, which leaves through exit() when it passes, so that a leak checker
-// sees the end. Asserts work on every thread: they print and end the process. A role is a function for a
-// second process: the program executes itself with `--role NAME ARGUMENT`, and no test runs there.
+// Every test runs in its own process, which calls exit() when it passes, so that a leak checker can run.
+// Asserts work on every thread: they print and end the process. A role is a function for a second process:
+// the program executes itself with `--role NAME ARGUMENT`, and runs no test there.
 //
 //   program [--list] [part of a name ...]
 //   TIDE_TEST_SEED     the seed of t_rng; default 1; always printed
-//   TIDE_TEST_SCALE    how much larger or smaller t_scaled() makes a test; default 1
+//   TIDE_TEST_SCALE    a factor for t_scaled(); default 1
 //   TIDE_TEST_TIMEOUT  a factor for the limits of each test; default 1
 //
-// A test may use 60 s of processor time, 180 s under a sanitizer. A loaded computer makes no difference to
-// that. Thirty times as long by the clock ends a test that hangs.
+// A test may use 60 s of processor time, 180 s under a sanitizer, so a busy computer does not matter. A test
+// that hangs is killed after thirty times as long by the clock.
 #ifndef TIDEMARK_TESTS_T_H
 #define TIDEMARK_TESTS_T_H
 
@@ -103,14 +103,13 @@ static inline void t_register_role(t_role* role) {
   }                                                                    \
   static void function(const char* argument)
 
-// The variant the test runs as; "" without variants.
+// The variant of the running test; "" without variants.
 static inline const char* t_variant(void) { return t_state.variant == NULL ? "" : t_state.variant; }
 
 // ---------------------------------------------------------------------------------------------------
 // Asserts
 
-// Failing is kept out of the way of passing: there are thousands of asserts, and compilers and analysers go
-// through each.
+// Not inlined: there are thousands of asserts, and compilers and analysers process each of them.
 __attribute__((noreturn, noinline, cold, unused, format(printf, 3, 4))) static void t_fail(const char* file,
                                                                                            int line,
                                                                                            const char* format,
@@ -138,19 +137,19 @@ __attribute__((noreturn, noinline, cold, unused, format(printf, 1, 2))) static v
 
 #include "conformance/expect.h"
 
-// On aarch64 the leak checker walks a table of the whole address space at the end of every process, which
-// takes seconds. It is off there unless ASAN_OPTIONS=detect_leaks=1 asks for it.
+// On aarch64 the leak checker takes seconds at the end of every process, because it walks a table of the
+// whole address space. It is off there unless ASAN_OPTIONS=detect_leaks=1 is set.
 #if T_HAS_ADDRESS_SANITIZER && defined(__aarch64__)
 const char* __asan_default_options(void);
 const char* __asan_default_options(void) { return "detect_leaks=0"; }
 #endif
 
 // ---------------------------------------------------------------------------------------------------
-// Seed, scale, time, and what the process holds
+// Seed, scale, time, and resources of the process
 
 static inline uint64_t t_seed(void) { return t_state.seed; }
 
-// A generator for one user (a test, a thread): the same seed and index give the same numbers.
+// A generator for a test or thread. The same seed and index give the same numbers.
 static inline t_rng t_rng_new(uint64_t index) { return t_rng_of(t_seed(), index); }
 
 static inline size_t t_scaled(size_t count) {
@@ -158,14 +157,14 @@ static inline size_t t_scaled(size_t count) {
   return scaled < 1.0 ? 1 : (size_t)scaled;
 }
 
-// The same for random rounds of one thread, in which the thread sanitizer finds nothing that the other passes
-// miss: under it a quarter is enough.
+// The same for random loops of a single thread. There the thread sanitizer finds nothing that other passes
+// miss, so under it a quarter is enough.
 static inline size_t t_scaled_alone(size_t count) {
   return t_scaled(T_HAS_THREAD_SANITIZER ? (count + 3) / 4 : count);
 }
 
-// What this process has used of the processors so far. Limits are compared with this: other programs do not
-// change it.
+// The processor time that this process has used. Limits in tests use it, because other programs do not change
+// it.
 static inline uint64_t t_processor_ns(void) {
   struct timespec used;
   (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
@@ -198,7 +197,7 @@ static inline size_t t_count_mappings(void) {
   return count;
 }
 
-// In a program that cmake/tests.cmake lists as one without threads, nothing may start one.
+// Programs that cmake/tests.cmake lists as programs of one thread must not start another.
 #ifdef T_HAS_ONE_THREAD
 int __wrap_pthread_create(pthread_t* out, const pthread_attr_t* attributes, void* (*function)(void*),
                           void* user);
@@ -210,7 +209,7 @@ int __wrap_pthread_create(pthread_t* out, const pthread_attr_t* attributes, void
 #endif
 
 // ---------------------------------------------------------------------------------------------------
-// Inputs that fail, and smaller ones that fail as well
+// Shrinking of failing inputs
 
 #define T_SHRINK_SECONDS 20u
 
@@ -221,9 +220,9 @@ static inline void t_print_repeat(FILE* stream, const char* name) {
   (void)fprintf(stream, " %s '%s'", t_state.program, name);
 }
 
-// To be called when an input has failed and is about to be made smaller: says what is wrong and how to repeat
-// it, so that it is known whatever happens then. From here on the test's limit of processor time is off, and
-// t_shrink_has_time() says how long to go on.
+// Call this when an input has failed, before shrinking it. It prints the failure and the command that repeats
+// it, in case shrinking fails. It also removes the test's limit of processor time; t_shrink_has_time() limits
+// the shrinking instead.
 __attribute__((noinline, cold, unused, format(printf, 1, 2))) static void t_shrink_begin(const char* format,
                                                                                          ...) {
   struct rlimit limit;
@@ -245,7 +244,7 @@ static inline bool t_shrink_has_time(void) { return t_now_ns() < t_state.shrink_
 // ---------------------------------------------------------------------------------------------------
 // The runner
 
-#define T_HANG_FACTOR 30  // a test may take so many times its processor time by the clock
+#define T_HANG_FACTOR 30  // limit by the clock, as a multiple of the limit of processor time
 
 static inline const char* t_signal_name(int number) {
   switch (number) {
@@ -284,8 +283,7 @@ static inline uint64_t t_env_seed(void) {
   exit(2);
 }
 
-// Past its limit of processor time a process is ended by SIGXCPU. So are those that it starts, each by what
-// it uses itself.
+// SIGXCPU ends a process that exceeds its processor time. Child processes inherit the limit.
 static inline void t_limit_processor_time(double seconds) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_CPU, &limit) != 0) return;
@@ -306,7 +304,7 @@ __attribute__((noreturn)) static inline void t_child(const t_test* test, const c
   exit(0);
 }
 
-// Waits for a child; false when it seems to hang and had to be killed. SIGCHLD is blocked.
+// Waits for a child. Returns false if it hung and was killed. SIGCHLD is blocked.
 static inline bool t_wait(pid_t child, int* out_status) {
   const uint64_t deadline = t_now_ns() + (uint64_t)(T_HANG_FACTOR * t_state.limit_s * 1e9);
   sigset_t set;
@@ -326,7 +324,7 @@ static inline bool t_wait(pid_t child, int* out_status) {
   return true;
 }
 
-// "not done after" is what ./dev looks for: such a program is run once more, alone.
+// ./dev searches for "not done after" and runs such a program once more, alone.
 static inline void t_report_failure(const char* name, bool has_ended, int status) {
   (void)printf("FAIL %s: ", name);
   if (!has_ended) (void)printf("not done after %.0f s", T_HANG_FACTOR * t_state.limit_s);
@@ -367,7 +365,7 @@ static inline void t_run(const t_test* test, const char* variant, const char* na
   if (child == 0) t_child(test, variant, name, &before);
   int status = 0;
   const bool has_ended = t_wait(child, &status);
-  (void)kill(-child, SIGKILL);  // what it started and left behind
+  (void)kill(-child, SIGKILL);  // processes that it left behind
   (void)sigprocmask(SIG_SETMASK, &before, NULL);
   t_report(name, has_ended, status, t_now_ns() - start);
 }

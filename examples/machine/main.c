@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A device allocator and a pinned cache on the small machine: data goes to the device and comes back.
+// A device allocator and a pinned cache on the small machine: data is copied to the device and back.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,12 +2,12 @@
 // Copyright the Tidemark authors
 //
 // A machine in one file. It shows what a port to a new accelerator has to provide: memory, streams, events,
-// and three kinds of work. What it leaves out (virtual memory, captures, sharing, peers) is simply absent
-// from the table at the end.
+// and three kinds of work. Functions that it does not have (virtual memory, captures, sharing, peers) are
+// absent from the table at the end.
 //
-// One lock guards everything, and one condition tells every change. A real machine would be finer; this one
-// is short. A stream counts the work that was queued and that is done. An event is a stream and a count.
-// Records of streams live until the machine is freed, so an event may outlive its stream.
+// To keep it short, one lock guards everything, and one condition variable signals every change. A stream
+// counts the work that was queued and the work that is done. An event is a stream and a count. Records of
+// streams live until the machine is freed, so an event may outlive its stream.
 #include "small.h"
 
 #include <pthread.h>
@@ -19,13 +19,13 @@
 
 typedef struct small_stream small_stream;
 
-// A point in a stream: its first `count` pieces of work are done.
+// A point in a stream: its first `count` operations are done.
 typedef struct small_point {
   small_stream* stream;  // NULL: nothing to wait for
   uint64_t count;
 } small_point;
 
-// One piece of work: a wait, a callback, or a move (a fill if it has no source).
+// An operation: a wait, a callback, or a move (a fill if it has no source).
 typedef struct small_work {
   struct small_work* next;
   small_point wait;
@@ -50,13 +50,13 @@ struct small_stream {
   bool is_closing;
 };
 
-// Memory that the machine knows.
+// Memory of the machine, or memory that was registered with it.
 typedef struct small_range {
   struct small_range* next;
   uint8_t* begin;
   size_t bytes;
   tide_memory_kind kind;
-  bool is_registered;  // the caller's own memory
+  bool is_registered;  // the caller owns the memory
 } small_range;
 
 typedef struct small {
@@ -91,7 +91,7 @@ static tide_status range_add(small* s, void* begin, size_t bytes, tide_memory_ki
   return TIDE_OK;
 }
 
-// Takes the range that begins at an address out of the list. Returns how long it was, or 0 if there is none.
+// Removes the range that begins at an address from the list. Returns its size, or 0 if there is none.
 static size_t range_remove(small* s, const void* begin, tide_memory_kind kind, bool is_registered) {
   for (small_range** at = &s->ranges; *at != NULL; at = &(*at)->next) {
     small_range* range = *at;
@@ -121,7 +121,7 @@ static tide_status small_raw_alloc(void* self, int device, size_t bytes, void** 
   tide_status status = TIDE_OK;
   pthread_mutex_lock(&s->lock);
   if (bytes > s->capacity - s->used) {
-    status = TIDE_ERROR_SET(TIDE_ERR_NO_MEMORY, 0, "raw_alloc: %zu bytes asked for, %llu free", bytes,
+    status = TIDE_ERROR_SET(TIDE_ERR_NO_MEMORY, 0, "raw_alloc: %zu bytes requested, %llu are free", bytes,
                             (unsigned long long)(s->capacity - s->used));
   } else {
     status = memory_new(s, "raw_alloc", bytes, TIDE_MEMORY_RAW, out);
@@ -226,14 +226,14 @@ static void point_wait_locked(small* s, small_point point) {
   while (!point_is_reached(point)) pthread_cond_wait(&s->changed, &s->lock);
 }
 
-// Does one piece of work, without the lock.
+// Executes one operation, without the lock.
 static void work_do(const small_work* work) {
   if (work->function != NULL) work->function(work->user);
   else if (work->source != NULL) memmove(work->destination, work->source, work->bytes);
   else if (work->destination != NULL) memset(work->destination, work->value, work->bytes);
 }
 
-// The thread of a stream: does its work in order, and ends when the stream is freed and nothing is left.
+// The thread of a stream executes its work in order. It ends when the stream is freed and no work is left.
 static void* stream_run(void* argument) {
   small_stream* stream = argument;
   small* s = stream->owner;
@@ -272,10 +272,10 @@ static tide_status stream_make_locked(small* s, bool is_blocking, small_stream**
   return TIDE_OK;
 }
 
-// The stream of a handle. There is no default stream for each thread.
+// Finds the stream of a handle. This machine has no per-thread streams.
 static tide_status stream_find_locked(small* s, tide_stream handle, small_stream** out) {
   if (handle == TIDE_STREAM_PER_THREAD) {
-    return TIDE_ERROR_SET(TIDE_ERR_UNSUPPORTED, 0, "the small machine has no stream for each thread");
+    return TIDE_ERROR_SET(TIDE_ERR_UNSUPPORTED, 0, "the small machine has no per-thread streams");
   }
   if (handle != NULL && handle != TIDE_STREAM_LEGACY) {
     *out = (small_stream*)(void*)handle;
@@ -305,8 +305,8 @@ static tide_status wait_append_locked(small_stream* stream, small_stream* other)
   return work_append_locked(stream, (small_work){ .wait = point });
 }
 
-// Puts the waits that the default stream asks for in front of what comes next: the legacy stream waits for
-// all blocking streams, and they wait for it.
+// Queues the waits that the legacy stream requires before the next work: it waits for all blocking streams,
+// and they wait for it.
 static tide_status stream_join_locked(small_stream* stream) {
   small* s = stream->owner;
   tide_status status = TIDE_OK;
@@ -348,7 +348,7 @@ static tide_status small_stream_new(void* self, int device, uint32_t flags, int 
   return status;
 }
 
-// The record stays: events and waits may still name it.
+// The record stays, because events and waits may still refer to it.
 static tide_status small_stream_free(void* self, int device, tide_stream handle) {
   (void)device;
   small* s = self;
@@ -495,7 +495,7 @@ static void streams_free(small* s) {
   }
 }
 
-// Waits for all work, then frees what is left.
+// Waits for all work, then frees everything.
 static void small_free(void* self) {
   small* s = self;
   streams_free(s);

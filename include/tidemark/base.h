@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: status codes, the error record of a thread, version, where the library keeps its records, and
-// where bytes of files come from and go to.
+// Tidemark: status codes, the error record of each thread, the version, the heap for the library's own
+// records, and sources and sinks of bytes.
 //
 //   void* address = NULL;
 //   if (tide_machine_raw_alloc(machine, 0, 1 << 20, &address) != TIDE_OK) {
@@ -11,14 +11,14 @@
 //
 // Conventions of every header:
 // - A call that can fail returns tide_status. Results come through the last parameters, which are set to
-//   zero, NULL or false when the call fails. A call that fails has changed nothing.
-// - Out of memory is an ordinary result: the object stays usable and the call can be made again.
-// - Nothing aborts, prints, or reads the environment on its own.
-// - Handles are opaque; what a `_new` call made is given back with the matching `_free` call. Freeing no
-//   handle, NULL, does nothing.
-// - Structs that carry a `size` field are set up with their TIDE_..._INIT macro, and only grow at their end.
-//   The shorter struct of an older header is accepted everywhere: fields that it lacks have their defaults,
-//   and nothing is written behind its end. A longer one is TIDE_ERR_ARGUMENT. See docs/stability.md.
+//   zero, NULL or false if the call fails. A call that fails has changed nothing.
+// - Out of memory is an ordinary result: the object stays usable, and the call can be repeated.
+// - The library never aborts, prints, or reads the environment on its own.
+// - Handles are opaque. An object made by a `_new` call is freed by the matching `_free` call. Freeing NULL
+//   is a no-op.
+// - Structs with a `size` field are initialised with their TIDE_..._INIT macro, and only grow at their end.
+//   The shorter struct of an older header is always accepted: missing fields have their defaults, and nothing
+//   is written beyond its end. A longer struct is TIDE_ERR_ARGUMENT. See docs/stability.md.
 #ifndef TIDEMARK_BASE_H
 #define TIDEMARK_BASE_H
 
@@ -34,8 +34,8 @@
 #define TIDE_END_DECLS
 #endif
 
-// TIDE_NODISCARD stands where ignoring the result loses something. The result of a call that gives something
-// back, or tidies up, may be ignored: what it would not take stays as it was.
+// TIDE_NODISCARD marks calls whose result must not be ignored. The result of a call that releases or frees
+// something may be ignored.
 #if defined(__GNUC__)
 #define TIDE_API __attribute__((visibility("default")))
 #define TIDE_NODISCARD __attribute__((warn_unused_result))
@@ -46,22 +46,22 @@
 #define TIDE_PRINTF(text, first)
 #endif
 
-// The one place where the version stands: the build reads it from here.
+// The version. The build reads it from here.
 #define TIDE_VERSION_MAJOR 0
 #define TIDE_VERSION_MINOR 1
 #define TIDE_VERSION_PATCH 0
 #define TIDE_VERSION_NUMBER (TIDE_VERSION_MAJOR * 10000 + TIDE_VERSION_MINOR * 100 + TIDE_VERSION_PATCH)
 #define TIDE_AT_LEAST(major, minor, patch) (TIDE_VERSION_NUMBER >= (major)*10000 + (minor)*100 + (patch))
 
-// How the _INIT macros below set a field: by its name, and in C++ before C++20, which has no designated
-// initialisers, by its place. They list all fields in order, so both mean the same.
+// How the _INIT macros set a field: by its name, or by its position in C++ before C++20, which has no
+// designated initialisers. The macros list all fields in order, so both have the same effect.
 #if defined(__cplusplus) && __cplusplus < 202002L
 #define TIDE_FIELD(name, ...) __VA_ARGS__
 #else
 #define TIDE_FIELD(name, ...) .name = __VA_ARGS__
 #endif
 
-// A struct with nothing in it but its size: the _INIT of structs whose fields all begin as zero.
+// The _INIT of structs whose other fields are all zero.
 #ifdef __cplusplus
 #define TIDE_SIZED(type)             \
   ([] {                              \
@@ -76,7 +76,7 @@
 
 TIDE_BEGIN_DECLS
 
-// Every status: name, value, text. Values are pinned and never used again for something else.
+// Every status: name, value, text. A value never changes and is never reused.
 #define TIDE_STATUS_MAP(X)                                                     \
   X(OK, 0, "success")                                                          \
   X(ERR_ARGUMENT, 2, "invalid argument")                                       \
@@ -97,65 +97,65 @@ typedef enum tide_status {
 #undef TIDE_STATUS_ENUM
 } tide_status;
 
-// The name of a status ("TIDE_ERR_NO_MEMORY") and what it means in words. Never NULL, never freed.
+// The name of a status ("TIDE_ERR_NO_MEMORY") and its meaning in words. The texts are static and never NULL.
 TIDE_API const char* tide_status_name(tide_status status);
 TIDE_API const char* tide_status_text(tide_status status);
 
-#define TIDE_ERROR_TEXT 1536  // room for the text of an error, the longest included: that of out of memory
+#define TIDE_ERROR_TEXT 1536  // size of an error text; the longest is the report of a full device
 
-// What went wrong last on a thread.
+// The last failure on a thread.
 typedef struct tide_error {
-  tide_status status;  // of the last call that failed on this thread; TIDE_OK when none has
-  int64_t native;      // the code of the layer below (a CUresult, an errno), 0 when there is none
-  const char* file;    // where it was found, for reports to us
+  tide_status status;  // TIDE_OK if no call has failed on this thread
+  int64_t native;      // the code of the layer below (a CUresult, an errno); 0: none
+  const char* file;    // source location of the failure, for bug reports
   int line;
-  char text[TIDE_ERROR_TEXT];  // what went wrong, with the numbers that matter; never ends in a newline
+  char text[TIDE_ERROR_TEXT];  // the reason, with the values that matter; no newline at the end
 } tide_error;
 
-// The last failure on the calling thread. It stays until the next failure on that thread: a call that
-// succeeds does not clear it.
-// Owner:   the thread; copy what you keep.
-// Threads: any, each its own.
+// The last failure on the calling thread. It stays until the next failure on that thread: a successful call
+// does not clear it.
+// Owner:   the thread. Copy the record to keep it.
+// Threads: each thread has its own record.
 TIDE_API const tide_error* tide_last_error(void);
 
 // Sets the record of the calling thread and returns `status`. For code that implements a table of functions
 // for Tidemark, such as a machine or a memory: `return TIDE_ERROR_SET(TIDE_ERR_NO_MEMORY, errno, "...");`.
-// `file` is borrowed for ever. Allocates nothing; a text that is too long is cut.
+// `file` must be a static string. The call allocates nothing; a text that is too long is truncated.
 TIDE_API tide_status tide_error_set(tide_status status, int64_t native, const char* file, int line,
                                     const char* format, ...) TIDE_PRINTF(5, 6);
 #define TIDE_ERROR_SET(status, native, ...) \
   tide_error_set((status), (native), __FILE__, __LINE__, __VA_ARGS__)
 
-// Where an object keeps its own records. Tidemark never puts records into the memory it manages. A NULL
-// heap in the options of an object means malloc and free. Its functions may not call Tidemark.
+// The heap for an object's own records. Tidemark never puts records into the memory that it manages. A NULL
+// heap in the options of an object means malloc and free. Its functions must not call Tidemark.
 typedef struct tide_heap {
-  // Returns `bytes` (never 0) aligned to `alignment` (a power of two), or NULL. Called from any thread.
+  // Returns `bytes` bytes (never 0) aligned to `alignment` (a power of two), or NULL. Called from any thread.
   void* (*alloc)(void* user, size_t bytes, size_t alignment);
-  // Takes back what `alloc` returned, with the same `bytes`; never called with NULL.
+  // Releases memory of `alloc`, with the same `bytes`. Never called with NULL.
   void (*release)(void* user, void* address, size_t bytes);
   void* user;  // borrowed until the object is freed
 } tide_heap;
 
-// Where bytes come from. `read` puts up to `room` (never 0) of them to `out` and says how many; 0 is the end.
-// What it returns beside TIDE_OK ends the reading and is returned.
+// A source of bytes. `read` writes up to `room` bytes (never 0) to `out` and sets their number; 0 means the
+// end. Any status but TIDE_OK stops the reader, which returns it.
 typedef struct tide_source {
   tide_status (*read)(void* user, void* out, size_t room, size_t* out_bytes);
-  void* user;  // caller keeps
+  void* user;  // borrowed
 } tide_source;
 
-// Where bytes go, in order.
+// A sink of bytes, which are written in order.
 typedef struct tide_sink {
   tide_status (*write)(void* user, const void* data, size_t bytes);
-  void* user;  // caller keeps
+  void* user;  // borrowed
 } tide_sink;
 
-// The bytes of an open file, pipe or socket, from where it stands, and one that bytes are appended to. The
-// descriptor stays the caller's. Of a FILE* it is fileno(file); standard output is 1.
+// A source that reads an open file, pipe or socket from its current position, and a sink that writes to one.
+// The caller keeps the descriptor. For a FILE* it is fileno(file); standard output is 1.
 // Errors (of read and write): TIDE_ERR_STATE, with the errno as `native`.
 TIDE_API tide_source tide_source_file(int descriptor);
 TIDE_API tide_sink tide_sink_file(int descriptor);
 
-// The version of the library in use, as "0.1.0" and as TIDE_VERSION_NUMBER.
+// The version of the loaded library, as "0.1.0" and like TIDE_VERSION_NUMBER.
 TIDE_API const char* tide_version(void);
 TIDE_API int tide_version_number(void);
 

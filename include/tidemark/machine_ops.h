@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: a machine of your own. A machine is a table of functions and a state. Fill in the table, pass
-// both to tide_machine_new(), and every allocator of Tidemark runs on it. A complete small one is
-// examples/machine/; docs/machine.md says how ROCm and Level Zero would map to this table.
+// Tidemark: your own machine. A machine is a table of functions and a state. Fill in the table and pass both
+// to tide_machine_new(); then every allocator of Tidemark runs on it. examples/machine/ is a small complete
+// machine. docs/machine.md maps this table to ROCm and Level Zero.
 //
 //   static const tide_machine_ops ops = {
 //     .size = sizeof(tide_machine_ops),
@@ -17,37 +17,37 @@
 //   tide_status status = tide_machine_new(&ops, state, 1, NULL, &machine);
 //   if (status != TIDE_OK) fprintf(stderr, "%s\n", tide_last_error()->text);
 //
-// tide_machine_...() of machine.h is the door to every machine. It does the following before a function of
-// the table is called, so a function can rely on it:
-// - `device` (and `peer`, another device) is below the device count given to tide_machine_new();
-// - no out parameter is NULL, and all are cleared: 0, NULL, false, or the struct's INIT macro;
-// - sizes and addresses are not 0 or NULL, unless machine.h allows it; enums and flags are in range;
-// - handles are not NULL. A tide_stream may be NULL, TIDE_STREAM_LEGACY or TIDE_STREAM_PER_THREAD, except in
-//   stream_free;
-// - faults that are in force were applied. The door also counts the call afterwards;
-// - in a child of fork() no function is called, `free` included.
-// A function checks the rest itself: that handles and addresses are its own, alignment, overflow.
+// Every tide_machine_...() call of machine.h checks its arguments before it calls the function of the table.
+// A function can rely on the following:
+// - `device` (and `peer`, another device) is below the device count given to tide_machine_new().
+// - No out parameter is NULL, and all are cleared: 0, NULL, false, or the struct's INIT macro.
+// - Sizes are not 0 and addresses not NULL, unless machine.h allows it. Enums and flags are in range.
+// - Handles are not NULL. A tide_stream may be NULL, TIDE_STREAM_LEGACY or TIDE_STREAM_PER_THREAD, except in
+//   stream_free.
+// - Faults were applied. The call is counted afterwards.
+// - In a child of fork() no function is called, not even `free`.
+// A function checks the rest itself: whether handles and addresses are its own, alignment, and overflow.
 //
-// What a function must keep to:
+// A function must obey these rules:
 // - Its contract is that of the call with the same name in machine.h.
-// - Any thread may call it, also several at once on the same object.
-// - When it fails it has changed nothing, leaves its out parameters cleared, and explains itself with
-//   TIDE_ERROR_SET() (base.h). Otherwise the door writes a general text.
-// - It does not call Tidemark, apart from TIDE_ERROR_SET() and tide_last_error().
-// - It writes no field of an out struct that lies beyond the struct's `size`.
-// - It waits for queued work only if its name ends in `_synchronize`, or the comment allows it.
+// - Any thread may call it, and several threads may use the same object at once.
+// - If it fails, it has changed nothing and leaves its out parameters cleared. It explains the failure with
+//   TIDE_ERROR_SET() (base.h); otherwise a general text is set.
+// - It calls nothing of Tidemark but TIDE_ERROR_SET() and tide_last_error().
+// - It writes no field of an out struct beyond the struct's `size`.
+// - It waits for queued work only if its name ends in `_synchronize`, or if the comment allows it.
 //
-// Handles are values of the machine's own choice: pointers, numbers, or handles of the layer below.
+// Handles are values that the machine chooses: pointers, numbers, or handles of the layer below.
 //
-// A function that is NULL is absent: its call returns TIDE_ERR_UNSUPPORTED, unless the comment states another
-// meaning. What the parts of Tidemark need:
+// A function that is NULL is absent: its call returns TIDE_ERR_UNSUPPORTED, unless the comment says
+// otherwise. The parts of Tidemark need these functions:
 // - every machine: name, free, device_info;
 // - the device allocator: memory_info, raw_alloc, raw_release, device_synchronize. Blocks that are used on
 //   several streams need the events, expandable segments the virtual memory, captured graphs the captures;
 // - the pinned cache: pinned_alloc, pinned_release, device_synchronize, the events.
 //
-// The conformance suite (tidemark/conformance.h) checks a machine against the contract. It skips, by name,
-// the checks that need absent functions.
+// The conformance suite (tidemark/conformance.h) checks a machine against the contract. It skips checks that
+// need absent functions, and names the function.
 #ifndef TIDEMARK_MACHINE_OPS_H
 #define TIDEMARK_MACHINE_OPS_H
 
@@ -56,12 +56,12 @@
 
 TIDE_BEGIN_DECLS
 
-// Rises when a function that exists changes its meaning. New functions only make the table longer.
+// Increased when an existing function changes its meaning. New functions only make the table longer.
 #define TIDE_MACHINE_OPS_VERSION 1u
 
-// Flags of a table: what holds for all memory of the machine.
-#define TIDE_MACHINE_HOST_READABLE 1u  // the processor can read and write the memory of every device
-#define TIDE_MACHINE_NO_MEMORY 2u  // addresses name no memory, as on dry: not even pinned memory can be read
+// Flags of a table. They apply to all memory of the machine.
+#define TIDE_MACHINE_HOST_READABLE 1u  // the CPU can read and write the memory of every device
+#define TIDE_MACHINE_NO_MEMORY 2u      // addresses have no memory, as on dry; pinned memory included
 
 typedef struct tide_machine_ops {
   uint32_t size;     // sizeof(tide_machine_ops); functions beyond it are absent
@@ -69,20 +69,18 @@ typedef struct tide_machine_ops {
   uint32_t flags;    // TIDE_MACHINE_HOST_READABLE, TIDE_MACHINE_NO_MEMORY
   const char* name;  // for tide_machine_name() and error texts; borrowed until the machine is freed
 
-  // Frees the state. No other call is under way or follows. Waits for queued work if that work uses the
-  // state.
+  // Frees the state. No other call runs at the same time or later. Waits for queued work that uses the state.
   void (*free)(void* self);
-  // Holds the caller up in the machine's own time, for faults with latency. Absent: sleeps.
+  // Delays the caller, in the machine's own time, for faults with latency. Absent: sleeps.
   void (*delay)(void* self, uint64_t ns);
-  // Is the calling thread inside a tide_call_fn of this machine? If so the door refuses its call. Absent: no.
+  // Returns whether the calling thread is inside a tide_call_fn of this machine. If so, its call is refused.
+  // Absent: false.
   bool (*is_in_callback)(const void* self);
-  // For tide_machine_staged_copies(). Absent: 0.
-  uint64_t (*staged_copies)(const void* self);
-  // Called after each call that succeeded, for a machine that keeps a clock of its own. Absent: nothing.
+  // Called after each successful call, for a machine with its own clock. Absent: no effect.
   void (*charge)(void* self, tide_call call);
 
-  // Sets at least total_bytes and name. granularity stays 0 without virtual memory. The door has set
-  // is_host_readable from the flags.
+  // Sets at least total_bytes and name. granularity stays 0 without virtual memory. is_host_readable is
+  // already set from the flags.
   tide_status (*device_info)(void* self, int device, tide_device_info* out);
   tide_status (*memory_info)(void* self, int device, size_t* out_free, size_t* out_total);
   // Absent: the monotonic clock of the system.
@@ -109,11 +107,11 @@ typedef struct tide_machine_ops {
 
   tide_status (*pointer_info)(void* self, const void* pointer, tide_pointer_info* out);
 
-  // Streams. A machine without streams may leave out stream_new and stream_free; the default streams then
-  // stand for its one queue of work.
+  // Streams. A machine without streams may omit stream_new and stream_free. The default streams then name its
+  // only queue.
   tide_status (*stream_new)(void* self, int device, uint32_t flags, int priority, tide_stream* out);
   tide_status (*stream_free)(void* self, int device, tide_stream stream);
-  // Absent: not captured, and number 0, which means that it cannot be told.
+  // Absent: not captured, and number 0, which means unknown.
   tide_status (*stream_info)(void* self, int device, tide_stream stream, bool* out_captured,
                              uint64_t* out_number);
   tide_status (*stream_query)(void* self, int device, tide_stream stream, bool* out_idle);
@@ -128,7 +126,7 @@ typedef struct tide_machine_ops {
   tide_status (*event_query)(void* self, tide_event event, bool* out_done);
   tide_status (*event_synchronize)(void* self, tide_event event);
 
-  // Work. These queue it; it runs in the order of its stream.
+  // Work. These functions queue it, and it runs in the order of its stream.
   tide_status (*copy)(void* self, int device, tide_stream stream, void* destination, const void* source,
                       size_t bytes);
   tide_status (*fill)(void* self, int device, tide_stream stream, void* destination, uint8_t value,
@@ -136,11 +134,11 @@ typedef struct tide_machine_ops {
   tide_status (*call)(void* self, int device, tide_stream stream, tide_call_fn function, void* user);
 
   // Captures: all of them or none.
-  // Absent: hands out TIDE_CAPTURE_GLOBAL, and has no effect.
+  // Absent: returns TIDE_CAPTURE_GLOBAL and has no effect.
   tide_status (*capture_exchange)(void* self, tide_capture_mode mode, tide_capture_mode* out_before);
   tide_status (*capture_begin)(void* self, int device, tide_stream stream, tide_capture_mode mode);
   tide_status (*capture_end)(void* self, int device, tide_stream stream, tide_launch* out);
-  // Absent: no stream is ever in a capture.
+  // Absent: no stream is ever captured.
   tide_status (*capture_info)(void* self, int device, tide_stream stream, tide_capture_state* out_state,
                               uint64_t* out_id);
   tide_status (*capture_terminals)(void* self, int device, tide_stream stream, tide_node* nodes,
@@ -164,13 +162,11 @@ typedef struct tide_machine_ops {
                                  tide_physical* out);
 } tide_machine_ops;
 
-// Makes a machine from a table and a state. The table is copied; the machine owns the state from then on and
-// frees it with ops->free. If the call fails the state stays the caller's. `heap` holds the record of the
-// machine, NULL for malloc; the caller keeps it until the machine is freed. A table of an older version of
-// the header, which is shorter, is accepted.
-// Errors: TIDE_ERR_ARGUMENT for a table without name, free or device_info, for unknown flags, and for a
-//         device count outside 1 to TIDE_DEVICE_MAX; TIDE_ERR_UNSUPPORTED for a version that this library
-//         does not know; TIDE_ERR_NO_MEMORY.
+// Creates a machine from a table and a state. The table is copied. The machine owns the state and frees it
+// with ops->free; if the call fails, the caller still owns it. `heap` holds the record of the machine and is
+// borrowed until the machine is freed; NULL means malloc. The shorter table of an older header is accepted.
+// Errors: TIDE_ERR_ARGUMENT if the table lacks name, free or device_info, has unknown flags, or if the device
+//         count is not 1 to TIDE_DEVICE_MAX; TIDE_ERR_UNSUPPORTED for an unknown version; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_new(const tide_machine_ops* ops, void* self,
                                                      int device_count, const tide_heap* heap,
                                                      tide_machine** out);

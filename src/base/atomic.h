@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The atomics we use, under short names. Orders are named for what they do: `relaxed` for counters and
-// hints, `acquire`/`release` to hand over what was written before, `seq` where two sides each write one
-// variable and read the other.
+// Short names for atomic operations. `relaxed` is for counters and hints, `acquire` and `release` publish
+// earlier writes, and `seq` is for two sides that each write one variable and read the other.
 #ifndef TIDEMARK_SRC_BASE_ATOMIC_H
 #define TIDEMARK_SRC_BASE_ATOMIC_H
 
@@ -26,14 +25,14 @@ typedef _Atomic uint8_t tide__atomic_u8;
 #define tide__add_seq(p, v) atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
 #define tide__sub_seq(p, v) atomic_fetch_sub_explicit((p), (v), memory_order_seq_cst)
 
-// Sets or clears bits of a word that other threads change too.
+// Sets or clears bits of a word that other threads change as well.
 static inline void tide__bits_set(tide__atomic_u32* word, uint32_t bits, bool is_set) {
   if (is_set) (void)atomic_fetch_or(word, bits);
   else (void)atomic_fetch_and(word, ~bits);
 }
 
-// The thread sanitizer does not see order that comes by a barrier of another thread, or by an address that
-// was loaded itself. In its builds such loads acquire and such stores release.
+// The thread sanitizer does not see ordering by a barrier of another thread, or by an address dependency. In
+// its builds such loads acquire and such stores release.
 #if defined(__has_feature)
 #define TIDE__HAS_FEATURE(name) __has_feature(name)
 #else
@@ -49,7 +48,7 @@ static inline void tide__bits_set(tide__atomic_u32* word, uint32_t bits, bool is
 #define tide__add_ordered tide__add_relaxed
 #endif
 
-// Tells the processor that this is a waiting loop.
+// A hint for the processor, inside a spin loop.
 static inline void tide__cpu_relax(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

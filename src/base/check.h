@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Assertions on our own mistakes, never on the caller's: those get a status. TIDE_ASSERT costs O(1) and is on
-// from TIDE_CHECK=1; TIDE_AUDIT may walk a structure and is on from TIDE_CHECK=2.
+// Assertions about internal invariants. Mistakes of the caller get a status instead. TIDE_ASSERT costs O(1)
+// and is on from TIDE_CHECK=1; TIDE_AUDIT may walk a structure and is on from TIDE_CHECK=2.
 #ifndef TIDEMARK_SRC_BASE_CHECK_H
 #define TIDEMARK_SRC_BASE_CHECK_H
 
@@ -12,7 +12,7 @@
 
 #define TIDE_STATIC_ASSERT(cond) _Static_assert(cond, #cond)
 
-// Prints the broken assertion and traps: the only place in the library that does.
+// Prints the broken assertion and aborts. No other code of the library does either.
 _Noreturn void tide__assert_failed(const char* text, const char* file, int line);
 
 #if TIDE_CHECK >= 1

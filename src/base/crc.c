@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // CRC-32C by tables, eight bytes at a time (M. E. Kounavis and F. L. Berry, "Novel table lookup-based
-// algorithms for high-performance CRC generation", 2008). The tables belong to who computes, so that there is
-// nothing global to set up.
+// algorithms for high-performance CRC generation", 2008). The caller owns the tables, so no global state has
+// to be initialised.
 #include "base/crc.h"
 
 #define CRC_POLYNOMIAL 0x82f63b78u  // 0x1edc6f41 with its bits in reverse

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The error record of each thread, and the texts of the status list. A record has a fixed size: noting a
-// failure allocates nothing and cannot fail.
+// The error record of each thread, and the names and texts of statuses. A record has a fixed size, so setting
+// it allocates nothing and cannot fail.
 #include "base/error.h"
 
 #include <stdarg.h>
@@ -11,31 +11,19 @@
 
 static _Thread_local tide_error thread_error;
 
-static void error_write(tide_status status, int64_t native, const char* file, int line, const char* format,
-                        va_list arguments) {
+tide_status tide_error_set(tide_status status, int64_t native, const char* file, int line, const char* format,
+                           ...) {
+  // Printed to a copy first, because an argument may be the text of the last error.
+  char text[sizeof thread_error.text];
+  va_list arguments;
+  va_start(arguments, format);
+  if (vsnprintf(text, sizeof text, format, arguments) < 0) text[0] = '\0';
+  va_end(arguments);
   thread_error.status = status;
   thread_error.native = native;
   thread_error.file = file;
   thread_error.line = line;
-  // By way of another place, because the arguments may be the text of the failure before.
-  char text[sizeof thread_error.text];
-  if (vsnprintf(text, sizeof text, format, arguments) < 0) text[0] = '\0';
   memcpy(thread_error.text, text, strlen(text) + 1);
-}
-
-void tide__fail(tide_status status, int64_t native, const char* file, int line, const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  error_write(status, native, file, line, format, arguments);
-  va_end(arguments);
-}
-
-tide_status tide_error_set(tide_status status, int64_t native, const char* file, int line, const char* format,
-                           ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  error_write(status, native, file, line, format, arguments);
-  va_end(arguments);
   return status;
 }
 

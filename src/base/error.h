@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The error flow: how a call fails, passes a failure on, and refuses bad input. One line each.
+// How a function fails, passes a failure on, and refuses bad input.
 #ifndef TIDEMARK_SRC_BASE_ERROR_H
 #define TIDEMARK_SRC_BASE_ERROR_H
 
 #include "tidemark/base.h"
 
-// Notes what went wrong in the thread's record.
-void tide__fail(tide_status status, int64_t native, const char* file, int line, const char* format, ...)
-    __attribute__((cold, format(printf, 5, 6)));
+// The public function, marked as rarely called.
+tide_status tide_error_set(tide_status status, int64_t native, const char* file, int line, const char* format,
+                           ...) __attribute__((cold));
 
-// For a call that undoes another: if it fails too there is nothing more to be done.
+// Ignores a status, for calls that undo another call.
 static inline void tide__ignore(tide_status status) { (void)status; }
 
-// Copies the thread's record, to be put back after calls whose failure is reported in another way, or not at
-// all. Without an earlier failure only the status is copied, which is cheap, and restoring sets only that.
+// Saves the thread's error record, to restore it after calls whose failure is not reported. Without an
+// earlier failure only the status is copied, which is cheap.
 static inline void tide__error_keep(tide_error* out) {
   const tide_error* const last = tide_last_error();
   out->status = last->status;
@@ -25,7 +25,7 @@ void tide__error_restore(const tide_error* error);
 
 #define TIDE_FAIL(status, ...) TIDE_FAIL_NATIVE((status), 0, __VA_ARGS__)
 #define TIDE_FAIL_NATIVE(status, native, ...) \
-  (tide__fail((status), (native), __FILE__, __LINE__, __VA_ARGS__), (status))
+  ((void)tide_error_set((status), (native), __FILE__, __LINE__, __VA_ARGS__), (status))
 
 // Returns from the calling function if `expr` fails.
 #define TIDE_TRY(expr)                                        \
@@ -34,7 +34,7 @@ void tide__error_restore(const tide_error* error);
     if (tide_try_status_ != TIDE_OK) return tide_try_status_; \
   } while (0)
 
-// Refuses bad input: returns `status` with the given text unless `cond` holds. Never compiled out.
+// Returns `status` with the given text unless `cond` holds. Never compiled out.
 #define TIDE_REQUIRE(cond, status, ...)                   \
   do {                                                    \
     if (!(cond)) return TIDE_FAIL((status), __VA_ARGS__); \

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The notes of all objects that a child of fork() must not use, and the locks of the process that are held
-// while it forks. The lock of both is the system's: no rank fits a call that any code may make.
+// The notes of all objects that a child of fork() must not use, and the global locks that are held during
+// fork(). A pthread mutex guards both: any code may call fork(), so no rank would fit.
 #include "base/fork.h"
 
 #include <pthread.h>

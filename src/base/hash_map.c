@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The parts of the hash map that are not inlined.
+// The functions of the hash map that are not inline.
 #include "base/hash_map.h"
 
 #include <string.h>
@@ -54,12 +54,12 @@ uint64_t tide__hash_map_put(tide__hash_map* map, uint64_t key, uint64_t value) {
   return before;
 }
 
-// Empties a slot, and shifts back those behind it that would not be found any more.
+// Empties a slot, and moves back later keys that could not be found any more.
 static void hash_empty(tide__hash_map* map, size_t hole) {
   const size_t mask = tide__hash_map_slot_count(map) - 1;
   for (size_t i = (hole + 1) & mask; map->slots[i].value != 0; i = (i + 1) & mask) {
     const size_t home = tide__hash_map_home(map, map->slots[i].key);
-    // A key may move to the hole unless its home lies behind the hole.
+    // A key may move to the hole unless its home lies after the hole.
     if (((i - home) & mask) < ((i - hole) & mask)) continue;
     map->slots[hole] = map->slots[i];
     hole = i;

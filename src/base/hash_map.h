@@ -9,10 +9,10 @@
 // A key that is not a number is hashed to 64 bits by the user. If another key has that number already, the
 // user tries the next one (hash + 1), and so on; such keys must not be removed. tool/sums.c is an example.
 //
-// Two kinds of tables are not this map: those that readers walk without a lock (device/lane.c, core/map.h),
+// Two kinds of tables do not use this map: those that are read without a lock (device/lane.c, core/map.h),
 // and interning (trace/intern.c), which needs slots of half the size.
 //
-// Cost: O(1) on average; a hostile choice of keys can make the map slow, never wrong. 32 to 64 bytes a key.
+// Cost: O(1) on average. Hostile keys can make the map slow, but not wrong. 32 to 64 bytes for each key.
 // Lock: none, the caller's. To grow without calling the heap under a lock, fill a larger map: see
 //       tide__hash_map_grow_into().
 #ifndef TIDEMARK_SRC_BASE_HASH_MAP_H
@@ -38,9 +38,9 @@ typedef struct tide__hash_map {
 static inline void tide__hash_map_init(tide__hash_map* map, const tide_heap* heap) {
   *map = (tide__hash_map){ .heap = heap };
 }
-// Gives the memory back. The map is empty, and may be used again.
+// Frees the memory. The map is empty, and may be used again.
 void tide__hash_map_fini(tide__hash_map* map);
-// Removes all keys, and keeps the memory.
+// Removes all keys but keeps the memory.
 void tide__hash_map_clear(tide__hash_map* map);
 
 static inline size_t tide__hash_map_slot_count(const tide__hash_map* map) {
@@ -52,7 +52,7 @@ static inline bool tide__hash_map_has_room(const tide__hash_map* map) {
   return 2 * (map->count + 1) <= tide__hash_map_slot_count(map);
 }
 
-// Makes room for `count` keys in all. False: there is no memory, and the map is as it was.
+// Makes room for `count` keys in total. Returns false, with the map unchanged, if there is no memory.
 bool tide__hash_map_reserve(tide__hash_map* map, size_t count);
 
 // The slot that a key hashes to. The multiplier is 2^64 divided by the golden ratio: it spreads keys that are
@@ -78,12 +78,13 @@ uint64_t tide__hash_map_put(tide__hash_map* map, uint64_t key, uint64_t value);
 // Removes a key and returns its value, or 0 if the key is not there.
 uint64_t tide__hash_map_take(tide__hash_map* map, uint64_t key);
 
-// Moves all keys into `larger`, an empty map for which room was reserved, and exchanges the two maps: the
-// caller gives `larger` back afterwards. Does nothing if `larger` has not more slots than the map. So a map
-// that a lock guards can grow while the heap is called without the lock.
+// Moves all keys into `larger`, an empty map with reserved room, and swaps the two maps; the caller frees
+// `larger` afterwards. Does nothing unless `larger` has more slots. So a map can grow under a lock, while the
+// heap is called without the lock.
 void tide__hash_map_grow_into(tide__hash_map* map, tide__hash_map* larger);
 
-// Walks over all keys in no useful order: the slot behind `before`, or the first for NULL; NULL at the end.
+// Iterates over all keys in an unspecified order: returns the slot after `before`, or the first for NULL.
+// NULL is the end.
 const tide__hash_slot* tide__hash_map_next(const tide__hash_map* map, const tide__hash_slot* before);
 
 // The number of the first invariant that does not hold, or 0 if all hold. O(n).

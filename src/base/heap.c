@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Records come zeroed and on cache lines of their own, so that two objects never share one.
+// Records are zeroed and aligned to cache lines, so that two objects never share one.
 #include "base/heap.h"
 
 #include <stdlib.h>
@@ -18,8 +18,7 @@ static void* system_alloc(void* user, size_t bytes, size_t alignment) {
 }
 
 static void system_release(void* user, void* address, size_t bytes) {
-  (void)user;
-  (void)bytes;
+  (void)user, (void)bytes;
   free(address);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Where records come from: the caller's heap, or malloc.
+// Memory for records: from the caller's heap, or from malloc.
 #ifndef TIDEMARK_SRC_BASE_HEAP_H
 #define TIDEMARK_SRC_BASE_HEAP_H
 
@@ -12,16 +12,16 @@ extern const tide_heap tide__system_heap;
 // `heap`, or malloc and free when it is NULL.
 const tide_heap* tide__heap_or_system(const tide_heap* heap);
 
-// Has it both functions, or is it NULL?
+// True if the heap is NULL or has both functions.
 bool tide__heap_is_valid(const tide_heap* heap);
 
-// Zeroed records of `count` times `bytes`, aligned to a cache line, or NULL.
+// Returns `count` zeroed records of `bytes` bytes, aligned to a cache line, or NULL.
 void* tide__heap_alloc(const tide_heap* heap, size_t count, size_t bytes);
-// Takes them back; NULL is nothing.
+// Releases them. NULL is a no-op.
 void tide__heap_release(const tide_heap* heap, void* address, size_t count, size_t bytes);
 
-// Makes room for at least `need` elements in a growing array; what is there is kept. Returns false, with
-// the array as it was, when there is no memory.
+// Makes room for at least `need` elements in a growing array, and keeps its contents. Returns false, with the
+// array unchanged, if there is no memory.
 bool tide__heap_grow(const tide_heap* heap, void** array, size_t* capacity, size_t need, size_t bytes);
 
 #endif

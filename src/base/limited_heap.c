@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// An allocation is counted before it is made, so that threads together never exceed the limit.
+// An allocation is counted before it is made, so that concurrent threads never exceed the limit together.
 #include "base/limited_heap.h"
 
 #include "base/arith.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A heap with a limit. It passes every call on to another heap, counts the bytes in use, and refuses an
-// allocation that would exceed the limit. It adds nothing to an allocation, so the other heap may release it,
-// too.
+// A heap with a limit. It forwards every call to another heap, counts the bytes in use, and refuses an
+// allocation that would exceed the limit. Allocations have no header, so the other heap may release them as
+// well.
 #ifndef TIDEMARK_SRC_BASE_LIMITED_HEAP_H
 #define TIDEMARK_SRC_BASE_LIMITED_HEAP_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Intrusive doubly linked rings. A list is a link that points to itself when empty.
+// Intrusive doubly linked circular lists. An empty list is a link that points to itself.
 #ifndef TIDEMARK_SRC_BASE_LIST_H
 #define TIDEMARK_SRC_BASE_LIST_H
 
@@ -18,7 +18,7 @@ typedef struct tide__link {
 #define TIDE_OWNER_CONST(link, type, member) \
   ((const type*)(const void*)((const char*)(link)-offsetof(type, member)))
 
-// Walks a list; the body may not unlink `it`.
+// Iterates over a list. The body must not unlink `it`.
 #define TIDE_LIST_EACH(it, list) for (tide__link* it = (list)->next; it != (list); it = it->next)
 
 static inline void tide__list_init(tide__link* list) { list->prev = list->next = list; }

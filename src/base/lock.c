@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The slow half of mutexes and signals. A contended mutex spins 100 times, then sleeps in steps of 20 us;
-// nobody is woken. Signals are futexes: a waiting thread sleeps until the count of signals changes. The ranks
-// a thread holds are one bit each in a thread-local word: of one rank a thread never holds two locks.
+// The slow paths of mutexes and signals. A signal is a futex: a waiting thread sleeps until the count of
+// signals changes. The ranks that a thread holds are bits of a thread-local word, because a thread never
+// holds two locks of one rank.
 #include "base/lock.h"
 
 #include <stdio.h>
@@ -92,7 +92,7 @@ void tide__mutex_wait(tide__mutex* mutex) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Signals: a count that a waiting thread sleeps on for as long as it does not change
+// Signals
 
 void tide__signal_init(tide__signal* signal) { tide__store_relaxed(&signal->count, 0); }
 void tide__signal_fini(tide__signal* signal) { (void)signal; }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Locks with ranks. A thread may only take a lock whose rank is above all it holds; with TIDE_CHECK >= 1 that
-// is checked at every lock, so that an order which could deadlock fails in the first test that runs it.
-// This enum is the one place where the order of all locks stands.
+// Locks with ranks. A thread may only take a lock whose rank is higher than all ranks it holds. With
+// TIDE_CHECK >= 1 every lock checks this, so an order that could deadlock fails in the first test that runs
+// it. The enum below defines the order of all locks.
 #ifndef TIDEMARK_SRC_BASE_LOCK_H
 #define TIDEMARK_SRC_BASE_LOCK_H
 
@@ -15,22 +15,22 @@
 #include "base/check.h"
 
 typedef enum tide__rank {
-  TIDE__RANK_REGISTRY,  // which machines exist (for streams of threads that end), the default allocators
-  // Inside the caches of pinned and of CPU memory, in the order they are taken.
-  TIDE__RANK_CACHES,         // which caches there are
-  TIDE__RANK_THREAD_CACHES,  // which thread has which thread cache
+  TIDE__RANK_REGISTRY,  // the list of machines (for streams of threads that end), the default allocators
+  // Inside the caches of pinned and of CPU memory.
+  TIDE__RANK_CACHES,         // the list of caches
+  TIDE__RANK_THREAD_CACHES,  // the assignment of thread caches to threads
   TIDE__RANK_THREAD_CACHE,   // one thread cache: see core/thread_cache.h
-  TIDE__RANK_DEPOT,          // idle blocks of one size class
+  TIDE__RANK_DEPOT,          // free blocks of one size class
   TIDE__RANK_CHUNKS,         // memory that blocks are cut from
   TIDE__RANK_WAITS,          // blocks that wait for streams: see core/stream_waits.h
-  // Inside the device allocator, in the order they are taken.
-  TIDE__RANK_GATE,     // who may grow and shrink; held for moments only, never while waiting for the machine
+  // Inside the device allocator.
+  TIDE__RANK_GATE,     // the turn to grow and shrink; held briefly, never during a machine call
   TIDE__RANK_POOLS,    // pools, scopes, observers, options
   TIDE__RANK_LANE,     // blocks of one pool and stream
-  TIDE__RANK_MARKS,    // whose turn it is to record events of one stream
+  TIDE__RANK_MARKS,    // the turn to record events of one stream
   TIDE__RANK_MAP,      // growth of the map from addresses to blocks, spare records
   TIDE__RANK_TOTALS,   // statistics of the whole allocator
-  TIDE__RANK_HISTORY,  // the ring of entries, for those who read and resize it
+  TIDE__RANK_HISTORY,  // reading and resizing the ring of entries
   TIDE__RANK_INTERN,   // interned texts and stacks
   // Inside a profile.
   TIDE__RANK_PROFILE,   // plans, arenas, open runs
@@ -41,7 +41,7 @@ typedef enum tide__rank {
   TIDE__RANK_STREAM,   // the queue of one stream
   TIDE__RANK_EVENT,    // the record of one event
   TIDE__RANK_MEMORY,   // ranges, mappings, physical memory
-  TIDE__RANK_LEAF      // nothing is taken behind it
+  TIDE__RANK_LEAF      // no lock is taken while it is held
 } tide__rank;
 
 #if defined(__clang__)
@@ -50,7 +50,7 @@ typedef enum tide__rank {
 #define TIDE_TRY_ACQUIRES(value, lock) __attribute__((try_acquire_capability(value, lock)))
 #define TIDE_RELEASES(lock) __attribute__((release_capability(lock)))
 #define TIDE_REQUIRES(lock) __attribute__((requires_capability(lock)))
-// For the few functions that take a lock which another gives back, or are called with one held.
+// For functions that take a lock which another function releases, or that are called with a lock held.
 #define TIDE_UNCHECKED_LOCKING __attribute__((no_thread_safety_analysis))
 #else
 #define TIDE_CAPABILITY(name)
@@ -61,13 +61,13 @@ typedef enum tide__rank {
 #define TIDE_UNCHECKED_LOCKING
 #endif
 
-// For who looks again and again at what another thread is about to change: lets some time pass. After many
-// times it sleeps, because the other may have lost its processor.
+// One step of a loop that waits for another thread: spins at first. After 100 steps it sleeps, because the
+// other thread may not be running.
 void tide__wait_a_moment(uint32_t times_before);
 
-// A mutex in one word: 0 free, 1 taken. Taking a free one is one atomic instruction, giving it back a plain
-// store. Who finds it taken looks again for a while, then sleeps for moments: nobody is woken, because locks
-// are held for less than waking takes, and so nobody has to ask at the end whether someone sleeps.
+// A mutex in one word: 0 is free, 1 is taken. Taking a free mutex is one atomic instruction, and unlocking is
+// a plain store. A contended lock spins 100 times, then sleeps in 20 µs steps. Nobody is woken: locks are
+// held for less time than waking takes, so unlocking does not have to look for sleepers.
 typedef struct TIDE_CAPABILITY("mutex") tide__mutex {
   tide__atomic_u32 state;
   uint32_t rank;
@@ -78,7 +78,7 @@ typedef struct TIDE_CAPABILITY("mutex") tide__mutex {
 
 void tide__mutex_init(tide__mutex* mutex, tide__rank rank);
 void tide__mutex_fini(tide__mutex* mutex);
-// The slow half of taking one.
+// The slow path of tide__mutex_lock().
 void tide__mutex_wait(tide__mutex* mutex);
 
 #if TIDE_CHECK >= 1
@@ -89,7 +89,7 @@ void tide__rank_pop(uint32_t rank);
 #define tide__rank_pop(rank) ((void)(rank))
 #endif
 
-// With TIDE_LOCK_TIMES: how long a lock of each rank was held at most, in CPU time of the holder.
+// With TIDE_LOCK_TIMES: the longest time that a lock was held, in CPU time of the holder.
 #ifdef TIDE_LOCK_TIMES
 void tide__lock_time_begin(tide__mutex* mutex);
 void tide__lock_time_end(const tide__mutex* mutex);
@@ -97,8 +97,7 @@ void tide__lock_time_end(const tide__mutex* mutex);
 static inline void tide__lock_time_begin(tide__mutex* mutex) { (void)mutex; }
 static inline void tide__lock_time_end(const tide__mutex* mutex) { (void)mutex; }
 #endif
-// The longest since the last call, over all ranks, and forgets it; UINT64_MAX in a build that does not
-// measure.
+// The longest time since the last call of this function; UINT64_MAX in a build that does not measure it.
 uint64_t tide__lock_longest_ns(void);
 
 static inline void tide__mutex_lock(tide__mutex* mutex) TIDE_ACQUIRES(mutex) TIDE_UNCHECKED_LOCKING {
@@ -117,8 +116,8 @@ static inline void tide__mutex_unlock(tide__mutex* mutex) TIDE_RELEASES(mutex) T
   tide__rank_pop(mutex->rank);
 }
 
-// For those who take many locks of one rank: handlers of a fork, which give them back on both sides, and who
-// has the gate of a device allocator (see device/view.c).
+// For code that takes several locks of one rank: fork handlers, which unlock in both processes, and the
+// holder of the gate of a device allocator. The rank is not checked.
 void tide__mutex_lock_many(tide__mutex* mutex);
 void tide__mutex_unlock_many(tide__mutex* mutex);
 
@@ -126,7 +125,7 @@ void tide__mutex_unlock_many(tide__mutex* mutex);
 #define TIDE__MUTEX_INIT(lock_rank) \
   { .rank = (lock_rank) }
 
-// Something to wait for under a mutex. Waits may end early: test the condition again.
+// A condition variable. A wait may end early, so test the condition again.
 typedef struct tide__signal {
   tide__atomic_u32 count;  // of signals so far
 } tide__signal;
@@ -136,7 +135,7 @@ void tide__signal_fini(tide__signal* signal);
 void tide__signal_wait(tide__signal* signal, tide__mutex* mutex) TIDE_REQUIRES(mutex);
 void tide__signal_all(tide__signal* signal);
 
-// Does the calling thread hold no lock? Always true when checks are off.
+// True if the calling thread holds no lock. Always true without TIDE_CHECK.
 bool tide__holds_no_lock(void);
 #define TIDE_ASSERT_UNLOCKED() TIDE_ASSERT(tide__holds_no_lock())
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Pseudorandom numbers that are the same on every computer. Plans depend on these sequences, so they never
-// change. They are not for secrets: use tide__sys_random() there.
+// Pseudorandom numbers that are the same on every computer. Plans depend on these sequences, so they must
+// never change. For numbers that others must not guess, use tide__sys_random().
 #ifndef TIDEMARK_SRC_BASE_RANDOM_H
 #define TIDEMARK_SRC_BASE_RANDOM_H
 

@@ -77,9 +77,9 @@ bool tide__range_take_end(tide__range_allocator* ranges, tide__free_range* recor
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Giving back
+// Freeing
 
-// Makes a range free. There is a record for it: each taken range has left one.
+// Adds a range to the free ones. A record is available, because each taken range has left one.
 static void range_free(tide__range_allocator* ranges, uint64_t offset, uint64_t bytes) {
   tide__free_range* const below = range_of_offset(tide__tree_floor(&ranges->by_offset, offset));
   tide__free_range* const above = range_of_offset(tide__tree_ceiling(&ranges->by_offset, offset));
@@ -115,7 +115,7 @@ tide__free_range* tide__range_pop(tide__range_allocator* ranges) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Walking
+// Iteration
 
 const tide__free_range* tide__free_range_first(const tide__range_allocator* ranges) {
   return range_of_offset(tide__tree_first(&ranges->by_offset));

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Hands out ranges of a line of bytes by best fit: the smallest free range that is large enough, and of equal
-// ones the lowest. A range that is given back joins its free neighbours. The line is made of free ranges that
-// the user adds, or it grows at its end, or both.
+// Allocates ranges of an address space by best fit: the smallest free range that is large enough, and the
+// lowest of equal ones. A freed range is merged with its free neighbours. The user adds free ranges, or the
+// space grows at its end, or both.
 //
-// The allocator knows the free ranges alone, and calls no heap. For each range that is added or taken the
-// user hands over a record, and gets one back for each range that is given back; it may be another one. So
-// giving back never needs memory, and a user with a lock can call the heap outside of it.
+// The allocator stores only the free ranges and calls no heap. The user passes a record for each range that
+// is added or taken, and gets a record (perhaps another one) for each range that is freed. So freeing never
+// needs memory, and the heap can be called without the user's lock.
 //
-// Cost: O(log n) a call for n free ranges; one record for each range that is taken or was added.
+// Cost: O(log n) for n free ranges; one record for each range that is taken or was added.
 #ifndef TIDEMARK_SRC_BASE_RANGE_ALLOCATOR_H
 #define TIDEMARK_SRC_BASE_RANGE_ALLOCATOR_H
 
@@ -26,34 +26,33 @@ typedef struct tide__free_range {
 typedef struct tide__range_allocator {
   tide__tree by_offset;
   tide__tree by_bytes;
-  tide__free_range* spare;  // borrowed; records that hold no range
-  uint64_t end;             // of all that tide__range_take_end() has taken
+  tide__free_range* spare;  // borrowed; unused records
+  uint64_t end;             // of the space: tide__range_take_end() extends it
 } tide__range_allocator;
 
 static inline uint64_t tide__free_range_offset(const tide__free_range* range) { return range->by_offset.key; }
 static inline uint64_t tide__free_range_bytes(const tide__free_range* range) { return range->by_bytes.key; }
 
-// Adds a free range, which overlaps none that is free or taken. The record is the allocator's from now on.
+// Adds a free range, which must not overlap any other range. The allocator keeps the record.
 void tide__range_add(tide__range_allocator* ranges, tide__free_range* record, uint64_t offset,
                      uint64_t bytes);
 
-// Takes `bytes` bytes, which are not 0, from the low end of a free range. True: the record is the allocator's
-// from now on. False: no free range is large enough, and nothing changed.
+// Takes `bytes` bytes (not 0) from the low end of a free range, and keeps the record. Returns false, with
+// nothing changed, if no free range is large enough.
 bool tide__range_take(tide__range_allocator* ranges, tide__free_range* record, uint64_t bytes,
                       uint64_t* out_offset);
-// Takes `bytes` bytes at the end of the line, which grows. With `joins_last` a free range at the end is part
-// of what is taken. False: the line would be 2^63 bytes long or longer, and nothing changed.
+// Extends the space and takes `bytes` bytes at its end. With `joins_last` they include a free range at the
+// end. Returns false, with nothing changed, if the space would reach 2^63 bytes.
 bool tide__range_take_end(tide__range_allocator* ranges, tide__free_range* record, uint64_t bytes,
                           bool joins_last, uint64_t* out_offset);
 
-// Gives back a range that was taken. Returns a record that is the user's again; NULL: the allocator needs all
-// it has.
+// Frees a range that was taken. Returns a record to the user, or NULL if the allocator needs all of them.
 tide__free_range* tide__range_give(tide__range_allocator* ranges, uint64_t offset, uint64_t bytes);
 
-// Takes any record out, until there is none (NULL): the end of an allocator whose records have an owner.
+// Returns the records one by one, then NULL. For freeing them when the allocator is no longer used.
 tide__free_range* tide__range_pop(tide__range_allocator* ranges);
 
-// The free ranges by rising offsets; NULL at the end.
+// Iterates over the free ranges in order of their offsets; NULL is the end.
 const tide__free_range* tide__free_range_first(const tide__range_allocator* ranges);
 const tide__free_range* tide__free_range_next(const tide__free_range* range);
 

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The tree is walked from its leaves up: a range is at most two whole nodes on each level. After an addition
-// the ancestors of the range's two ends are computed again.
+// Calls walk the tree from its leaves up: a range covers at most two whole nodes on each level. After an
+// addition the ancestors of both ends of the range are recomputed.
 #include "base/segment_tree.h"
 
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/arith.h"
 #include "base/check.h"
 
 #define LEAST (INT64_MIN / 2)  // so that additions to it do not overflow
-
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // The max of the two nodes below a node.
 static const int64_t* children_of(const tide__segment_tree* tree, uint32_t node) {
@@ -21,7 +20,7 @@ static const int64_t* children_of(const tide__segment_tree* tree, uint32_t node)
 
 static int64_t children_max(const tide__segment_tree* tree, uint32_t node) {
   const int64_t* const children = children_of(tree, node);
-  return larger(children[0], children[1]);
+  return tide__signed_max(children[0], children[1]);
 }
 
 static uint32_t leaves_for(uint32_t count) {
@@ -74,14 +73,14 @@ int64_t tide__segment_tree_max_of(const tide__segment_tree* tree, uint32_t first
   int64_t left_max = tree->max[left];
   int64_t right_max = tree->max[right];
   for (; left / 2 != right / 2;) {
-    if (left % 2 == 0) left_max = larger(left_max, tree->max[left + 1]);
-    if (right % 2 == 1) right_max = larger(right_max, tree->max[right - 1]);
+    if (left % 2 == 0) left_max = tide__signed_max(left_max, tree->max[left + 1]);
+    if (right % 2 == 1) right_max = tide__signed_max(right_max, tree->max[right - 1]);
     left /= 2;
     right /= 2;
     left_max += tree->added[left];
     right_max += tree->added[right];
   }
-  int64_t max = larger(left_max, right_max);
+  int64_t max = tide__signed_max(left_max, right_max);
   for (uint32_t node = left / 2; node > 0; node /= 2) max += tree->added[node];
   return max;
 }

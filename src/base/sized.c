@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Structs of callers that were built with another version of the headers.
+// Structs of callers that were built with other versions of the headers.
 #include "base/sized.h"
 
 #include <string.h>
@@ -23,11 +23,11 @@ tide_status tide__sized_check(const char* call, const void* theirs, size_t bytes
   const uint32_t size = sized_of(theirs);
   TIDE_REQUIRE(
       size <= bytes, TIDE_ERR_ARGUMENT,
-      "%s: a struct of size %u, of which Tidemark %s knows %zu bytes: it was not set up with its _INIT "
-      "macro, or comes from a newer header",
+      "%s: the size of the struct is %u, but Tidemark %s knows %zu bytes: it was not initialised with its "
+      "_INIT macro, or comes from a newer header",
       call, (unsigned)size, tide_version(), bytes);
   TIDE_REQUIRE(size >= SIZED_LEAST && size % sizeof size == 0, TIDE_ERR_ARGUMENT,
-               "%s: a struct of size %u: set it up with its _INIT macro", call, (unsigned)size);
+               "%s: the size of the struct is %u: initialise it with its _INIT macro", call, (unsigned)size);
   return TIDE_OK;
 }
 

@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Chunks double in size and never move, so a reader needs no lock: it finds the chunk by the index and
-// compares the generation. A generation rises by one when a handle is given out and again when it ends.
+// compares the generation. A generation is increased when a handle begins, and again when it ends.
 #include "base/slots.h"
 
 #include "base/arith.h"
@@ -27,7 +27,8 @@ void tide__slots_fini(tide__slots* slots) {
   tide__mutex_fini(&slots->lock);
 }
 
-// Takes a free object, or the next unused place; NULL with *out_chunk set when that chunk must be made first.
+// Takes a free object or the next unused one. Returns NULL, with *out_chunk set, if that chunk must be made
+// first.
 static tide__slot* slots_take_locked(tide__slots* slots, uint32_t* out_chunk) {
   tide__slot* slot = slots->first_free;
   if (slot != NULL) {
@@ -45,7 +46,7 @@ static tide__slot* slots_take_locked(tide__slots* slots, uint32_t* out_chunk) {
   return slot;
 }
 
-// Makes a chunk, unless another thread was faster. The heap is asked without the lock.
+// Makes a chunk, unless another thread was faster. The heap is called without the lock.
 static bool slots_make(tide__slots* slots, uint32_t chunk) {
   if (chunk >= TIDE__SLOT_CHUNKS) return false;
   char* items = tide__heap_alloc(slots->heap, chunk_items(chunk), slots->item_bytes);
@@ -78,7 +79,7 @@ uint64_t tide__slots_unclaim(const tide__slots* slots, void* item) {
 
 uint32_t tide__slots_count(const tide__slots* slots) { return tide__load_acquire(&slots->count); }
 
-// Ends one generation of an object; false if it is not that any more.
+// Ends one generation of an object. Returns false if the object has another generation by now.
 static bool slot_end(tide__slot* slot, uint32_t generation) {
   return (generation & 1u) != 0 &&
          atomic_compare_exchange_strong(&slot->generation, &generation, generation + 1);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A table of objects that are named by handles instead of addresses. A handle is {generation, kind, index}:
-// one that was given up, was never given out, or names another kind of object is recognised without
-// touching freed memory, because the objects stay where they are until the table goes. Looking one up takes
-// no lock.
+// A table of objects that are named by handles instead of addresses. A handle is {generation, kind, index}.
+// The objects never move and live as long as the table. So a handle that is stale, invented or of another
+// kind is recognised without touching freed memory. A lookup takes no lock.
 #ifndef TIDEMARK_SRC_BASE_SLOTS_H
 #define TIDEMARK_SRC_BASE_SLOTS_H
 
@@ -25,16 +24,16 @@ typedef struct tide__slots {
   const tide_heap* heap;  // borrowed until fini
   size_t item_bytes;
   uint32_t kind;                  // 0 to 15; in every handle
-  void (*item_init)(void* item);  // (optional) once for each object, when its memory is made
-  void (*item_fini)(void* item);  // (optional) and before it goes
+  void (*item_init)(void* item);  // (optional) called once for each new object
+  void (*item_fini)(void* item);  // (optional) called before its memory is freed
   tide__mutex lock;
-  tide__atomic_u32 count;                    // objects made so far; rises under lock
+  tide__atomic_u32 count;                    // objects made so far; increased under lock
   tide__slot* first_free;                    // shared under lock
   _Atomic(char*) chunks[TIDE__SLOT_CHUNKS];  // owned; chunk k has 64 << k objects
 } tide__slots;
 
 #define TIDE__SLOT_FIRST_CHUNK 64u
-#define TIDE__SLOT_FIRST_HANDLE 16u  // values below it are left for special handles
+#define TIDE__SLOT_FIRST_HANDLE 16u  // lower values are reserved for special handles
 #define TIDE__SLOT_KIND_SHIFT 28u    // the lower bits are the index
 #define TIDE__SLOT_INDEX_MASK ((1u << TIDE__SLOT_KIND_SHIFT) - 1)
 
@@ -42,31 +41,31 @@ void tide__slots_init(tide__slots* slots, const tide_heap* heap, uint32_t kind, 
                       void (*item_init)(void*), void (*item_fini)(void*));
 void tide__slots_fini(tide__slots* slots);
 
-// An object nobody else can find yet, or NULL without memory. Its fields are as the last user left them.
+// Returns an object without a handle, or NULL if there is no memory. Its fields keep their last values.
 void* tide__slots_take(tide__slots* slots);
-// Makes a handle invalid and returns its object; NULL for no handle of this table, or if another was faster.
+// Invalidates a handle and returns its object. NULL if the handle is not valid, or another thread was faster.
 void* tide__slots_claim(tide__slots* slots, uint64_t handle);
-// The same as claim for an object that is known to have a valid handle, under a lock that everybody takes who
-// ends handles of it.
+// Like claim, for an object that has a valid handle. The caller holds a lock that guards the end of its
+// handles.
 static inline void tide__slots_end(void* item) {
   tide__slot* const slot = item;
   tide__store_release(&slot->generation,
                       tide__load_relaxed(&slot->generation) + 1);  // pairs with tide__slots_find
 }
-// Makes an object that was claimed findable again under the handle it had, which it returns. Only for who
-// claimed it, and when nobody can have used the handle meanwhile but in vain.
+// Undoes a claim: the old handle, which is returned, is valid again. Only for the thread that claimed it, and
+// if a failed lookup in the meantime does no harm.
 uint64_t tide__slots_unclaim(const tide__slots* slots, void* item);
-// The same as claim for whatever handle the object has; false if it has none.
+// Like claim, for the current handle of an object. Returns false if it has none.
 bool tide__slots_retire(void* item);
-// Puts a retired or never published object back.
+// Returns an object without a handle to the table.
 void tide__slots_give(tide__slots* slots, void* item);
 
-// How many objects were ever made, and the one at an index below that, whether it has a handle or not.
+// The number of objects ever made, and the object at an index below it, with or without a handle.
 uint32_t tide__slots_count(const tide__slots* slots);
 void* tide__slots_at(tide__slots* slots, uint32_t index);
 
 // ---------------------------------------------------------------------------------------------------
-// What is done for every handle that is used, inline
+// Inline functions: the work for every use of a handle
 
 static inline uint32_t tide__slot_chunk(uint32_t index, uint32_t* out_place) {
   const uint32_t scaled = index / TIDE__SLOT_FIRST_CHUNK + 1;
@@ -89,23 +88,23 @@ static inline uint64_t tide__slot_handle(const tide__slots* slots, const tide__s
          (slot->index + TIDE__SLOT_FIRST_HANDLE);
 }
 
-// Makes it findable and returns its handle, never below 16.
+// Gives an object a handle, which is at least 16.
 static inline uint64_t tide__slots_publish(const tide__slots* slots, void* item) {
   tide__slot* slot = item;
   const uint32_t generation = tide__load_relaxed(&slot->generation) + 1;
-  // pairs with tide__slots_find: who sees the odd generation sees the object as it was set up
+  // pairs with tide__slots_find: a thread that sees the odd generation sees the initialised object
   tide__store_release(&slot->generation, generation);
   return tide__slot_handle(slots, slot, generation);
 }
 
-// The handle an object has now; 0: none.
+// The current handle of an object; 0: none.
 static inline uint64_t tide__slots_handle(const tide__slots* slots, const void* item) {
   const tide__slot* slot = item;
   const uint32_t generation = tide__load_acquire(&slot->generation);  // pairs with _publish
   return (generation & 1u) != 0 ? tide__slot_handle(slots, slot, generation) : 0;
 }
 
-// The object that a handle names, whatever life of it; NULL if it can be none of this table.
+// The object that a handle refers to, of any generation; NULL if the handle is not of this table.
 static inline void* tide__slots_named(tide__slots* slots, uint64_t handle) {
   const uint32_t low = (uint32_t)handle & TIDE__SLOT_INDEX_MASK;
   const bool is_ours = (uint32_t)handle >> TIDE__SLOT_KIND_SHIFT == slots->kind && (handle >> 32 & 1u) != 0;

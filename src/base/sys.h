@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The few calls of the operating system that we use. Nothing else in the tree includes a system header beyond
-// the C library and pthreads. Calls that can fail return 0 or an errno.
+// All calls of the operating system. No other code includes system headers beyond the C library and pthreads.
+// Calls that can fail return 0 or an errno.
 #ifndef TIDEMARK_SRC_BASE_SYS_H
 #define TIDEMARK_SRC_BASE_SYS_H
 
@@ -14,17 +14,17 @@
 
 // Time
 uint64_t tide__sys_clock_ns(void);
-uint64_t tide__sys_coarse_clock_ns(void);  // some milliseconds behind, and much cheaper
+uint64_t tide__sys_coarse_clock_ns(void);  // up to some milliseconds late, and much cheaper
 void tide__sys_sleep_ns(uint64_t ns);
 // The processor time that the calling thread has used.
 uint64_t tide__sys_thread_cpu_ns(void);
-// Sleeps while *word is `value`, or not at all; may end early. Wakes all who sleep on it.
+// Sleeps if *word is `value`, until it is woken; may end early. tide__sys_futex_wake() wakes all sleepers.
 void tide__sys_futex_wait(tide__atomic_u32* word, uint32_t value);
-// The same, for `ns` at most.
+// The same with a timeout.
 void tide__sys_futex_wait_for(tide__atomic_u32* word, uint32_t value, uint64_t ns);
 void tide__sys_futex_wake(tide__atomic_u32* word);
 
-// Can one thread make all others of the process pass a memory barrier? And do it.
+// Makes all threads of the process execute a memory barrier, and whether the system can do that.
 bool tide__sys_can_fence_all(void);
 void tide__sys_fence_all(void);
 
@@ -35,18 +35,18 @@ uint64_t tide__sys_memory_and_swap_bytes(void);
 uint32_t tide__sys_processors(void);
 int tide__sys_process(void);
 
-// Nodes of a computer with several memories (sys_numa.c). The node of the calling thread's processor; -1 if
-// that is not known. And where pages that the calling thread touches first should be: -1 is anywhere.
+// NUMA (sys_numa.c): the node of the calling thread's processor, or -1 if it is unknown; and the preferred
+// node for pages that the calling thread touches first, where -1 means any.
 int tide__sys_node(void);
 void tide__sys_prefer_node(int node);
 
-// A thread that receives none of the process's signals.
+// Starts a thread with all signals blocked.
 int tide__sys_thread_start(pthread_t* out, void* (*run)(void*), void* argument);
 
 // The stack of the calling thread (sys_stack.c): return addresses, innermost first, without this function and
-// the next `skipped`. 0 where the C library cannot tell.
+// the next `skipped`. Returns 0 if the C library has no such function.
 size_t tide__sys_stack(uint64_t* frames, size_t capacity, size_t skipped);
-// What an address of code is called. Texts live as long as the file stays loaded; NULL: not known.
+// The symbol at a code address. Texts live as long as the file stays loaded; NULL: unknown.
 typedef struct tide__symbol {
   const char* name;  // of the function
   const char* file;  // that it was linked into
@@ -57,22 +57,22 @@ bool tide__sys_symbol(uint64_t address, tide__symbol* out);
 // Addresses. A reserved range has no access; sizes are whole pages.
 int tide__sys_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t* out);
 int tide__sys_release(uint64_t address, uint64_t bytes);
-// Replaces a reserved range by the pages of a file (no access yet), and the other way round.
+// Replaces a reserved range by the pages of a file, without access, and the reverse.
 int tide__sys_map_file(uint64_t address, uint64_t bytes, int file, uint64_t offset);
 int tide__sys_map_nothing(uint64_t address, uint64_t bytes);
 int tide__sys_protect(uint64_t address, uint64_t bytes, bool can_read, bool can_write);
-// Pages of this process alone, readable and writable, anywhere.
+// Maps private pages, readable and writable, at any address.
 int tide__sys_map_private(uint64_t bytes, uint64_t* out);
-// The same at a multiple of `alignment`, without a promise of memory for all of it.
+// The same at a multiple of `alignment`, without reserving memory for all of it.
 int tide__sys_map_sparse(uint64_t bytes, uint64_t alignment, uint64_t* out);
-// Gives the memory behind pages back; they read as zeros from then on. And asks for huge pages.
+// Frees the memory of pages, which then read as zeros. The second function requests huge pages.
 int tide__sys_purge(uint64_t address, uint64_t bytes);
 void tide__sys_ask_huge_pages(uint64_t address, uint64_t bytes);
-// Is the number of addresses that the process may use limited?
+// Is the address space of the process limited?
 bool tide__sys_has_address_limit(void);
 // Is there a page at every address of a range?
 bool tide__sys_is_mapped(uint64_t address, uint64_t bytes);
-// Copies from, or to, an address that may be nobody's: EFAULT then.
+// Copies from, or to, an address that may be invalid: EFAULT then.
 int tide__sys_read_any(void* destination, uint64_t source, uint64_t bytes);
 int tide__sys_write_any(uint64_t destination, const void* source, uint64_t bytes);
 int tide__sys_lock_pages(uint64_t address, uint64_t bytes);
@@ -81,27 +81,28 @@ void tide__sys_unlock_pages(uint64_t address, uint64_t bytes);
 // Files that live in memory
 int tide__sys_file_new(const char* name, int* out);
 int tide__sys_file_grow(int file, uint64_t bytes);
-// Sees to it that nobody can make the file smaller, whoever has a descriptor of it. Is it so? Not even read
-// from, so that any descriptor may be asked about.
+// Seals a file, so that no holder of a descriptor can shrink it; and whether a file is sealed. The second
+// function accepts any descriptor and reads nothing from it.
 int tide__sys_file_seal(int file);
 bool tide__sys_file_is_sealed(int file);
 int tide__sys_file_punch(int file, uint64_t offset, uint64_t bytes);
-// Opens the file behind a descriptor of a process once more, with locks of its own.
+// Opens the file of a descriptor of a process again, with its own locks.
 int tide__sys_file_reopen(int process, int file, int* out);
 int tide__sys_file_duplicate(int file, int* out);
 void tide__sys_file_close(int file);
 int tide__sys_file_bytes(int file, uint64_t* out);
 int tide__sys_file_read(int file, uint64_t offset, uint64_t* out);
 int tide__sys_file_write(int file, uint64_t offset, uint64_t value);
-// Marks a range as in use by this opening of the file, as long as any copy of the descriptor is open.
+// Locks a range for this open file description, until the last copy of the descriptor is closed.
 int tide__sys_file_lock(int file, uint64_t offset, uint64_t bytes);
-// Does another opening of the file use all of the range?
+// Does one lock of another open file description cover the whole range?
 bool tide__sys_file_has_lock_over(int file, uint64_t offset, uint64_t bytes);
-// Does another opening of the file use part of the range?
+// Does another open file description have a lock in the range?
 bool tide__sys_file_is_locked(int file, uint64_t offset, uint64_t bytes);
 
-// Sockets between processes of one user (sys_socket.c). Waiting at one ends after some seconds, except for
-// who listens: that ends when another thread wakes it. A packet comes whole, with its files, or is EPROTO.
+// Sockets between processes of one user (sys_socket.c). Sending and receiving time out after some seconds.
+// Accepting does not: another thread ends it with tide__sys_socket_wake(). A packet arrives whole, with its
+// files, or the call returns EPROTO.
 #define TIDE__SYS_SOCKET_FILES 32  // in one packet
 int tide__sys_socket_listen(const char* name, int* out);
 int tide__sys_socket_accept(int listener, int* out);
@@ -112,7 +113,7 @@ int tide__sys_socket_receive(int socket, void* bytes, size_t count, int* files, 
 
 uint64_t tide__sys_random(void);
 
-// A library, found at run time. NULL with the reason in `text`.
+// Opens a library at run time. Returns NULL with the reason in `text`.
 void* tide__sys_library_open(const char* name, char* text, uint64_t text_bytes);
 void* tide__sys_library_symbol(void* library, const char* name);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Mappings, page locks and memory files of Linux. Ranges of a file are marked as used with
-// open-file-description locks: the kernel drops such a lock when the last copy of the descriptor is closed,
-// also when its process is killed, so no process can leave a mark behind.
+// Mappings, page locks and memory files of Linux. Ranges of a file are marked as used by
+// open-file-description locks. The kernel drops such a lock when the last copy of the descriptor is closed,
+// also if the process is killed. So no stale lock can remain.
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -29,8 +29,7 @@ static int map_at(uint64_t address, uint64_t bytes, int protection, int flags, i
 
 #define NOTHING_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
-// Reserves more than is needed and cuts off both ends, to get a range that begins at a multiple of
-// `alignment`.
+// Reserves more than needed and unmaps both ends, to get a range at a multiple of `alignment`.
 static int reserve_aligned(uint64_t bytes, uint64_t alignment, uint64_t* out) {
   if (alignment <= tide__sys_page_bytes()) return map_at(0, bytes, PROT_NONE, NOTHING_FLAGS, -1, 0, out);
   uint64_t wide = 0;
@@ -88,7 +87,7 @@ int tide__sys_map_sparse(uint64_t bytes, uint64_t alignment, uint64_t* out) {
 #define MADV_DONTNEED_LOCKED 24  // of Linux 5.18
 #endif
 
-// Locked pages are refused at first; the program may have locked all its memory without thinking of ours.
+// MADV_DONTNEED refuses locked pages. The program may have locked all of its memory, ours included.
 int tide__sys_purge(uint64_t address, uint64_t bytes) {
   if (madvise(tide__pointer(address), bytes, MADV_DONTNEED) == 0) return 0;
   return errno == EINVAL && madvise(tide__pointer(address), bytes, MADV_DONTNEED_LOCKED) == 0 ? 0 : errno;
@@ -118,8 +117,8 @@ bool tide__sys_is_mapped(uint64_t address, uint64_t bytes) {
   return true;
 }
 
-// Has the system move bytes between two places of this process: where there is no memory it says so, instead
-// of ending the process. A system that forbids it is asked at least whether there are pages.
+// Lets the system copy bytes inside this process: for an invalid address it returns an error instead of a
+// signal. If the system forbids these calls, the callers check at least whether the pages are mapped.
 static int bytes_move(uint64_t ours, uint64_t any, uint64_t bytes, bool is_write) {
   for (uint64_t done = 0; done < bytes;) {
     const struct iovec here = { tide__pointer(ours + done), bytes - done };
@@ -164,7 +163,7 @@ int tide__sys_file_new(const char* name, int* out) {
   return *out >= 0 ? 0 : errno;
 }
 
-// No more seals: others could keep the owner from growing the file, or from writing.
+// F_SEAL_SEAL prevents more seals, which could keep the owner from growing or writing the file.
 int tide__sys_file_seal(int file) {
   return fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) == 0 ? 0 : errno;
 }
@@ -175,7 +174,7 @@ bool tide__sys_file_is_sealed(int file) {
 }
 
 int tide__sys_file_grow(int file, uint64_t bytes) {
-  struct rlimit limit;  // beyond it the system would send a signal instead of an answer
+  struct rlimit limit;  // beyond it the system would send a signal
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
     return EFBIG;
   return ftruncate(file, (off_t)bytes) == 0 ? 0 : errno;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Nodes of a computer with several memories, by the two system calls that this takes. A system that has
-// none of it, or forbids it, places memory as it likes.
+// NUMA nodes, by two system calls. Where the system lacks or forbids them, memory has no preferred node.
 #include <errno.h>
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Time, threads, libraries, and what this computer has.
+// Time, threads, libraries, and properties of the computer.
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -16,30 +16,22 @@
 
 #include "base/sys.h"
 
-uint64_t tide__sys_clock_ns(void) {
+static uint64_t clock_ns(clockid_t clock) {
   struct timespec now;
-  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  (void)clock_gettime(clock, &now);
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-uint64_t tide__sys_coarse_clock_ns(void) {
-  struct timespec now;
-  (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+uint64_t tide__sys_clock_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+uint64_t tide__sys_coarse_clock_ns(void) { return clock_ns(CLOCK_MONOTONIC_COARSE); }
+uint64_t tide__sys_thread_cpu_ns(void) { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 void tide__sys_sleep_ns(uint64_t ns) {
   struct timespec rest = { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
   while (nanosleep(&rest, &rest) == -1 && errno == EINTR) {}
 }
 
-uint64_t tide__sys_thread_cpu_ns(void) {
-  struct timespec now;
-  (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-// A process must register before it may ask for barriers on its own threads alone.
+// A process must register before it can use the private expedited barrier.
 bool tide__sys_can_fence_all(void) {
   const int before = errno;
   const bool can = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;

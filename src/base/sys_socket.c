@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Packets between processes of one user on this computer, with file descriptors in them. The names of sockets
-// are not files: they are gone with their last descriptor.
+// Packets with file descriptors between processes of one user. The sockets have abstract names, which
+// disappear with their last descriptor.
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #include "base/sys.h"
 
-#define PATIENCE_S 10  // for a process at the other end that does not answer
+#define PATIENCE_S 10  // timeout for a peer that does not answer
 
 typedef union control {
   struct cmsghdr header;  // for its alignment
@@ -33,12 +33,12 @@ static int name_write(const char* name, struct sockaddr_un* out, socklen_t* out_
   const size_t length = strlen(name);
   if (length + 1 > sizeof out->sun_path) return ENAMETOOLONG;
   *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
-  memcpy(out->sun_path + 1, name, length);  // the zero before it says that it is no file
+  memcpy(out->sun_path + 1, name, length);  // the zero byte before it makes it an abstract name
   *out_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
   return 0;
 }
 
-// Is the other end a process of the same user? And neither end waits for ever.
+// Checks that the peer is a process of the same user, and sets the timeouts.
 static int peer_check(int socket) {
   struct ucred peer = { 0 };
   socklen_t bytes = sizeof peer;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Call stacks, and what an address of code is called.
+// Call stacks, and symbols of code addresses.
 #include <dlfcn.h>
 #include <string.h>
 

@@ -18,7 +18,7 @@ static bool node_is_below(const tide__tree_node* a, const tide__tree_node* b) {
   return a->key < b->key || (a->key == b->key && a->tie < b->tie);
 }
 
-// Puts `node` (or nothing) where `old` hangs.
+// Replaces `old` by `node`, which may be NULL, in the parent of `old`.
 static void tree_replace(tide__tree* tree, const tide__tree_node* old, tide__tree_node* node) {
   tide__tree_node* parent = old->parent;
   if (parent == NULL) {
@@ -29,7 +29,7 @@ static void tree_replace(tide__tree* tree, const tide__tree_node* old, tide__tre
   if (node != NULL) node->parent = parent;
 }
 
-// Lifts the child on side `side` above `node` and returns it.
+// Rotates the child on side `side` above `node`, and returns it.
 static tide__tree_node* tree_rotate(tide__tree* tree, tide__tree_node* node, int side) {
   tide__tree_node* top = node->child[side];
   tree_replace(tree, node, top);
@@ -92,7 +92,7 @@ void tide__tree_remove(tide__tree* tree, tide__tree_node* node) {
   tree_rebalance(tree, lowest);
 }
 
-// The last node on the way to `key` that lies on side `side` of it, or at it.
+// The last node on the path to `key` that is at it, or on the chosen side of it.
 static tide__tree_node* tree_nearest(const tide__tree* tree, uint64_t key, int side) {
   tide__tree_node* nearest = NULL;
   for (tide__tree_node* node = tree->root; node != NULL;) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// An intrusive balanced tree ordered by a 64-bit key, and among equal keys by a second number, the tie. No
-// two nodes have both the same.
+// An intrusive balanced tree, ordered by a 64-bit key and then by a second number, the tie. Each pair of key
+// and tie is unique.
 #ifndef TIDEMARK_SRC_BASE_TREE_H
 #define TIDEMARK_SRC_BASE_TREE_H
 
@@ -24,21 +24,21 @@ typedef struct tide__tree {
   tide__tree_node* root;
 } tide__tree;
 
-// Inserts a node by its key and tie; false, and nothing done, if they are there already. O(log n), as all
-// below.
+// Inserts a node by its key and tie. Returns false, with nothing changed, if they exist already. O(log n),
+// like all functions below.
 bool tide__tree_insert(tide__tree* tree, tide__tree_node* node);
 void tide__tree_remove(tide__tree* tree, tide__tree_node* node);
 
-// The node with the greatest key <= `key`, or with the smallest key >= `key`; NULL if there is none. Among
-// equal keys the one with the greatest, or the smallest tie.
+// The node with the greatest key <= `key`, or with the smallest key >= `key`; NULL if there is none. Of equal
+// keys, floor returns the one with the greatest tie, and ceiling the one with the smallest.
 tide__tree_node* tide__tree_floor(const tide__tree* tree, uint64_t key);
 tide__tree_node* tide__tree_ceiling(const tide__tree* tree, uint64_t key);
 
-// The smallest, and the next in order; NULL at the end.
+// The first node, and the next one in order; NULL is the end.
 tide__tree_node* tide__tree_first(const tide__tree* tree);
 tide__tree_node* tide__tree_next(const tide__tree_node* node);
 
-// The number of the first invariant that does not hold, 0 if all do.
+// The number of the first invariant that does not hold, or 0 if all hold.
 int tide__tree_check(const tide__tree* tree);
 
 #endif

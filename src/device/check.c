@@ -27,7 +27,8 @@ typedef struct findings {
 } findings;
 
 // The number of a broken invariant, and what is known about it.
-#define BROKEN(number, ...) (tide__fail(TIDE_ERR_STATE, (number), __FILE__, __LINE__, __VA_ARGS__), (number))
+#define BROKEN(number, ...) \
+  ((void)tide_error_set(TIDE_ERR_STATE, (number), __FILE__, __LINE__, __VA_ARGS__), (number))
 #define CHECK(cond, number, ...)                     \
   do {                                               \
     if (!(cond)) return BROKEN(number, __VA_ARGS__); \

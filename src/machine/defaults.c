@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What absent functions of a machine mean, where that is not TIDE_ERR_UNSUPPORTED: see machine_ops.h. Out
-// parameters were cleared by the door, so most have nothing left to do.
+// Defaults of absent functions, where they are not TIDE_ERR_UNSUPPORTED: see machine_ops.h. Out parameters
+// are already cleared, so most functions are empty.
 #include "base/sys.h"
 #include "machine/machine.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Faults: a short plan that is asked at every call while it is not empty. Each entry counts the calls that
-// match it, so that "the n-th raw_alloc" means the same on every machine and under every number of threads.
+// Faults: a short list that every call consults while it is not empty. Each fault counts the calls that match
+// it, so "the n-th raw_alloc" means the same on every machine and with any number of threads.
 #include "base/error.h"
 #include "base/sized.h"
 #include "machine/machine.h"
@@ -40,7 +40,7 @@ tide_status tide_machine_fault_add(tide_machine* machine, const tide_fault* faul
     tide__store_release(&faults->count, count + 1);  // pairs with tide__faults_apply
   }
   tide__mutex_unlock(&faults->lock);
-  TIDE_REQUIRE(count < TIDE__FAULT_MAX, TIDE_ERR_LIMIT, "fault_add: %d faults are in force already",
+  TIDE_REQUIRE(count < TIDE__FAULT_MAX, TIDE_ERR_LIMIT, "fault_add: there are %d faults already",
                TIDE__FAULT_MAX);
   return TIDE_OK;
 }
@@ -52,7 +52,7 @@ void tide_machine_fault_clear(tide_machine* machine) {
   tide__mutex_unlock(&machine->faults.lock);
 }
 
-// Counts one matching call and says whether it is hit.
+// Counts one matching call and returns whether the fault hits it.
 static bool fault_hits_locked(tide__faults* faults, uint32_t i, uint64_t bytes) {
   const tide_fault* fault = &faults->plan[i].fault;
   const uint64_t before = faults->plan[i].bytes;

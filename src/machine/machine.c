@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The door to every machine: checks what is common to all, applies faults, counts, and calls the table. Each
-// public call is one MACHINE_CALL, so no call can leave out a step.
+// The public calls of every machine. Each is one MACHINE_CALL, which checks the arguments, applies faults,
+// calls the table and counts, so that no call can omit a step.
 #include "machine/machine.h"
 
 #include <stddef.h>
@@ -25,20 +25,20 @@ const char* tide_call_name(tide_call call) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Making and freeing
+// Creating and freeing
 
 static tide_status ops_check(const tide_machine_ops* ops, int device_count) {
   TIDE_REQUIRE(ops->size >= offsetof(tide_machine_ops, memory_info), TIDE_ERR_ARGUMENT,
-               "machine_new: size is %u: set it to sizeof(tide_machine_ops)", (unsigned)ops->size);
+               "machine_new: the size is %u: set it to sizeof(tide_machine_ops)", (unsigned)ops->size);
   TIDE_REQUIRE(ops->version == TIDE_MACHINE_OPS_VERSION, TIDE_ERR_UNSUPPORTED,
-               "machine_new: the table has version %u, this library knows %u", (unsigned)ops->version,
+               "machine_new: the version of the table is %u, this library knows %u", (unsigned)ops->version,
                TIDE_MACHINE_OPS_VERSION);
   TIDE_REQUIRE(ops->name != NULL && ops->free != NULL && ops->device_info != NULL, TIDE_ERR_ARGUMENT,
                "machine_new: the table needs name, free and device_info");
   TIDE_REQUIRE((ops->flags & ~(TIDE_MACHINE_HOST_READABLE | TIDE_MACHINE_NO_MEMORY)) == 0, TIDE_ERR_ARGUMENT,
                "machine_new: unknown flags 0x%x", (unsigned)ops->flags);
   TIDE_REQUIRE(device_count >= 1 && device_count <= TIDE_DEVICE_MAX, TIDE_ERR_ARGUMENT,
-               "machine_new: %d devices: 1 to %d are possible", device_count, TIDE_DEVICE_MAX);
+               "machine_new: the device count is %d; it must be 1 to %d", device_count, TIDE_DEVICE_MAX);
   return TIDE_OK;
 }
 
@@ -102,25 +102,19 @@ tide_call_stats tide_machine_call_stats(const tide_machine* machine, tide_call c
   return stats;
 }
 
-uint64_t tide_machine_staged_copies(const tide_machine* machine) {
-  const bool can_tell = machine != NULL && machine->ops.staged_copies != NULL;
-  return can_tell ? machine->ops.staged_copies(machine->self) : 0;
-}
-
-// The steps before a call reaches its machine. `needs` is the text of what the arguments must be.
+// The steps before the function of the table. `needs` is the text of the condition on the arguments.
 static tide_status call_enter(tide_machine* machine, tide_call call, int device, uint64_t bytes,
                               bool is_valid, const char* needs) {
   TIDE_ASSERT_UNLOCKED();
   const char* name = call_names[call];
   TIDE_REQUIRE(tide__load_relaxed(&machine->is_inherited) == 0, TIDE_ERR_STATE,
-               "%s: the machine is that of the process which forked this one", name);
+               "%s: the machine belongs to the parent process", name);
   TIDE_REQUIRE(is_valid, TIDE_ERR_ARGUMENT, "%s: needs %s", name, needs);
   TIDE_REQUIRE(device >= 0 && device < machine->device_count, TIDE_ERR_DEVICE,
                "%s: there is no device %d, only 0 to %d", name, device, machine->device_count - 1);
   const bool is_in_callback = machine->ops.is_in_callback != NULL &&
                               machine->ops.is_in_callback(machine->self);
-  TIDE_REQUIRE(!is_in_callback, TIDE_ERR_STATE, "%s: a function called by a stream may not call the machine",
-               name);
+  TIDE_REQUIRE(!is_in_callback, TIDE_ERR_STATE, "%s: a callback of a stream must not call the machine", name);
   uint64_t delay_ns = 0;
   const tide_status fault = tide__faults_apply(&machine->faults, call, bytes, &delay_ns);
   if (delay_ns != 0) machine->ops.delay(machine->self, delay_ns);
@@ -129,10 +123,10 @@ static tide_status call_enter(tide_machine* machine, tide_call call, int device,
 }
 
 static tide_status call_unsupported(const tide_machine* machine, const char* name) {
-  return TIDE_FAIL(TIDE_ERR_UNSUPPORTED, "%s: the %s machine does not do this", name, machine->ops.name);
+  return TIDE_FAIL(TIDE_ERR_UNSUPPORTED, "%s: the %s machine does not support this", name, machine->ops.name);
 }
 
-// A machine that fails without a text of its own gets a general one.
+// Sets a general error text for a machine that fails without one.
 static void call_explain(const tide_machine* machine, tide_call call, tide_status status) {
   if (tide_last_error()->status == status) return;
   tide__ignore(
@@ -150,8 +144,8 @@ static tide_status call_leave(tide_machine* machine, tide_call call, tide_status
   return status;
 }
 
-// One public call: `device` and `bytes` as far as it has them, what its arguments must be, and the function
-// of the table that does it.
+// The body of a public call: its device and bytes (0 if it has none), the condition on its arguments, and the
+// arguments of the table's function.
 #define MACHINE_CALL(name, upper, device, bytes, needs, ...)                                        \
   TIDE_REQUIRE(machine != NULL, TIDE_ERR_ARGUMENT, #name ": needs a machine");                      \
   tide_status status_ = call_enter(machine, TIDE_CALL_##upper, (device), (bytes), (needs), #needs); \
@@ -405,11 +399,11 @@ tide_status tide_machine_launch_free(tide_machine* machine, tide_launch graph) {
   MACHINE_CALL(launch_free, LAUNCH_FREE, 0, 0, true, graph);
 }
 
-// The second device of a call, which call_enter() does not see.
+// Checks the second device of a call.
 static tide_status peer_check(const tide_machine* machine, const char* name, int device, int peer) {
   TIDE_REQUIRE(peer >= 0 && peer < machine->device_count, TIDE_ERR_DEVICE,
                "%s: there is no device %d, only 0 to %d", name, peer, machine->device_count - 1);
-  TIDE_REQUIRE(device != peer, TIDE_ERR_ARGUMENT, "%s: device %d is no peer of itself", name, device);
+  TIDE_REQUIRE(device != peer, TIDE_ERR_ARGUMENT, "%s: device %d is not a peer of itself", name, device);
   return TIDE_OK;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Memory of a machine as a source of arenas. An arena may still be used by queued work when it is given back,
-// so giving one back waits for the device first, as cudaFree does.
+// Memory of a machine as a source of arenas. Queued work may still use an arena when it is released, so a
+// release waits for the device first, as cudaFree does.
 #include "base/arith.h"
 #include "base/error.h"
 #include "machine/machine.h"
@@ -15,7 +15,7 @@ static int memory_device(const tide_memory* memory) { return (int)(int64_t)memor
 static tide_status memory_require_aligned(void** address, size_t alignment) {
   if (tide__is_aligned(tide__address(*address), alignment)) return TIDE_OK;
   *address = NULL;
-  return TIDE_FAIL(TIDE_ERR_UNSUPPORTED, "the machine gives no memory at a multiple of %zu", alignment);
+  return TIDE_FAIL(TIDE_ERR_UNSUPPORTED, "the machine does not align memory to %zu bytes", alignment);
 }
 
 static tide_status raw_memory_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
@@ -46,7 +46,7 @@ static tide_status pinned_memory_release(const tide_memory* memory, void* addres
   return tide_machine_pinned_release(memory_machine(memory), address);
 }
 
-// Can the processor read and write the memory of the devices, or pinned memory?
+// Can the CPU read and write pinned memory, or the memory of devices?
 static bool memory_is_host(const tide_machine* machine, bool is_pinned) {
   if (machine == NULL) return false;
   const uint32_t flags = machine->ops.flags;

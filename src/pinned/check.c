@@ -21,7 +21,8 @@ typedef struct pinned_audit {
 } pinned_audit;
 
 // Reports a broken invariant and evaluates to its number.
-#define BROKEN(number, ...) (tide__fail(TIDE_ERR_STATE, 0, __FILE__, __LINE__, __VA_ARGS__), (number))
+#define BROKEN(number, ...) \
+  ((void)tide_error_set(TIDE_ERR_STATE, 0, __FILE__, __LINE__, __VA_ARGS__), (number))
 #define AUDIT(call)                               \
   do {                                            \
     const int audit_broken_ = (call);             \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The range allocator, against a line of cells that are free or taken: every range is found by walking.
+// The range allocator, compared with an array of cells that are free or taken.
 #include "base/range_allocator.h"
 
 #include "t.h"
@@ -159,43 +159,6 @@ T_TEST(test_range_allocator__agrees_with_ranges_that_are_added) {
     play(&l, &rng, 500, false, 1 + t_rng_below(&rng, 40));
     line_end(&l);
   }
-}
-
-// ---------------------------------------------------------------------------------------------------
-// By hand
-
-T_TEST(test_range_allocator__takes_the_smallest_range_that_fits) {
-  tide__range_allocator ranges = { 0 };
-  tide__free_range records[6];
-  static const uint64_t bytes[] = { 100, 10, 50, 10 };
-  uint64_t offset = 0;
-  for (size_t i = 0; i < 4; i++) {
-    T_CHECK(tide__range_take_end(&ranges, &records[i], bytes[i], false, &offset));
-  }
-  T_EQ(ranges.end, 170);
-  (void)tide__range_give(&ranges, 0, 100);
-  (void)tide__range_give(&ranges, 110, 50);
-
-  T_CHECK(tide__range_take(&ranges, &records[4], 50, &offset));
-  T_EQ(offset, 110);
-  T_CHECK(tide__range_take(&ranges, &records[5], 70, &offset));
-  T_EQ(offset, 0);
-  T_EQ(ranges.end, 170);
-}
-
-T_TEST(test_range_allocator__joins_neighbours) {
-  tide__range_allocator ranges = { 0 };
-  tide__free_range records[4];
-  uint64_t offset = 0;
-  for (size_t i = 0; i < 3; i++) T_CHECK(tide__range_take_end(&ranges, &records[i], 10, false, &offset));
-
-  (void)tide__range_give(&ranges, 0, 10);
-  (void)tide__range_give(&ranges, 20, 10);
-  (void)tide__range_give(&ranges, 10, 10);
-
-  T_CHECK(tide__range_take(&ranges, &records[3], 30, &offset));
-  T_EQ(offset, 0);
-  T_PTR_EQ(tide__free_range_first(&ranges), NULL);
 }
 
 T_TEST(test_range_allocator__line_has_an_end) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the checks of the suite are written with:
+// The macros for checks of the suite:
 //
 //   CHECK(event__never_recorded_is_done) { ... tide_machine* m ... T_OK(...); }
 //
-// A check gets a fresh machine and a process of its own, and may leave everything it made to
-// tide_machine_free(). The asserts are those of expect.h. One difference: a call that must succeed but is
-// TIDE_ERR_UNSUPPORTED skips the check.
+// A check gets a new machine and its own process. It need not free its objects: tide_machine_free() does. The
+// asserts are those of expect.h, with one difference: if a call that must succeed returns
+// TIDE_ERR_UNSUPPORTED, the check is skipped.
 #ifndef TIDEMARK_CONFORMANCE_CHECK_H
 #define TIDEMARK_CONFORMANCE_CHECK_H
 
@@ -37,7 +37,7 @@ static inline size_t t_scaled(size_t count) {
 #define CHECK(function) CHECK_OF(function, false)
 #define CHECK_REAL(function) CHECK_OF(function, true)
 
-// Names a file of checks, so that the linker takes it out of the library: see conformance.c.
+// Defines a symbol for a file of checks, so that the linker includes the file: see conformance.c.
 #define CHECK_FILE(name)         \
   extern const char tide_##name; \
   const char tide_##name = 0

@@ -4,27 +4,9 @@
 // Conformance: events.
 #include "conformance/check.h"
 
+#include "conformance/streams.h"
+
 CHECK_FILE(check_event);
-
-#define BYTES 4096u
-
-// A stream of device 0 with work that waits behind a closed gate.
-typedef struct held_stream {
-  tide_stream stream;
-  gate held;
-} held_stream;
-
-static void held_stream_open(held_stream* h, tide_machine* m, uint32_t flags) {
-  uint8_t* const raw = raw_new(m, 0, BYTES);
-  h->stream = stream_new(m, 0, flags);
-  gate_close(&h->held, m, 0, h->stream);
-  T_OK(tide_machine_fill(m, 0, h->stream, raw, 1, BYTES));
-}
-
-static void held_stream_finish(held_stream* h, tide_machine* m) {
-  gate_open(&h->held);
-  stream_finish(m, 0, h->stream);
-}
 
 CHECK(event__never_recorded_is_done) {
   const tide_event event = event_new(m, 0);
@@ -34,118 +16,84 @@ CHECK(event__never_recorded_is_done) {
 }
 
 CHECK(event_query__is_true_when_the_work_before_is_done) {
-  const tide_event event = event_new(m, 0);
-  held_stream slow;
-  held_stream_open(&slow, m, 0);
-
-  T_OK(tide_machine_event_record(m, 0, event, slow.stream));
-
-  T_CHECK(!event_is_done(m, event));
-  held_stream_finish(&slow, m);
-  T_CHECK(event_is_done(m, event));
-  T_CHECK(event_is_done(m, event));
-}
-
-CHECK(event_query__does_not_ask_about_later_work) {
-  const tide_stream done = stream_new(m, 0, 0);
-  const tide_event event = event_new(m, 0);
-  uint8_t* const raw = raw_new(m, 0, BYTES);
-  T_OK(tide_machine_fill(m, 0, done, raw, 1, BYTES));
-  T_OK(tide_machine_event_record(m, 0, event, done));
-  stream_finish(m, 0, done);
+  const pair p = pair_new(m, 0);
   gate held;
+  hold_up(&held, m, p.a);
 
-  gate_close(&held, m, 0, done);
-  T_OK(tide_machine_fill(m, 0, done, raw, 1, BYTES));
+  T_OK(tide_machine_event_record(m, 0, p.event, p.a));
 
-  T_CHECK(event_is_done(m, event));
-  gate_open(&held);
-  stream_finish(m, 0, done);
+  T_CHECK(!event_is_done(m, p.event));
+  let_go(&held);
+  T_CHECK(event_is_done(m, p.event));
+  T_CHECK(event_is_done(m, p.event));
 }
 
 CHECK(event_synchronize__waits_for_the_work_before) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  const tide_event event = event_new(m, 0);
+  const pair p = pair_new(m, 0);
   for (int i = 1; i <= 200; ++i) {
     atomic_int done = 0;
-    T_OK(tide_machine_call(m, 0, stream, call_slow, NULL));
-    T_OK(tide_machine_call(m, 0, stream, call_count, &done));
-    T_OK(tide_machine_event_record(m, 0, event, stream));
+    T_OK(tide_machine_call(m, 0, p.a, call_slow, NULL));
+    T_OK(tide_machine_call(m, 0, p.a, call_count, &done));
+    T_OK(tide_machine_event_record(m, 0, p.event, p.a));
 
-    T_OK(tide_machine_event_synchronize(m, event));
+    T_OK(tide_machine_event_synchronize(m, p.event));
 
     T_EQ(atomic_load(&done), 1);
   }
 }
 
-CHECK(event_synchronize__does_not_wait_for_later_work) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  const tide_event event = event_new(m, 0);
-  uint8_t* const raw = raw_new(m, 0, BYTES);
+CHECK(event__does_not_depend_on_later_work) {
+  const pair p = pair_new(m, 0);
   gate held;
-  T_OK(tide_machine_fill(m, 0, stream, raw, 1, BYTES));
-  T_OK(tide_machine_event_record(m, 0, event, stream));
-  gate_close(&held, m, 0, stream);
-  T_OK(tide_machine_fill(m, 0, stream, raw, 2, BYTES));
+  fill(m, p.a, p.raw, 1);
+  T_OK(tide_machine_event_record(m, 0, p.event, p.a));
+  hold_up(&held, m, p.a);
 
-  T_OK(tide_machine_event_synchronize(m, event));
+  T_OK(tide_machine_event_synchronize(m, p.event));
 
-  T_CHECK(!stream_is_idle(m, 0, stream));
-  gate_open(&held);
-  stream_finish(m, 0, stream);
+  T_CHECK(event_is_done(m, p.event));
+  T_CHECK(!stream_is_idle(m, 0, p.a));
+  let_go(&held);
 }
 
-CHECK(event_record__replaces_an_earlier_record_that_is_done) {
-  const tide_event event = event_new(m, 0);
-  const tide_stream idle = stream_new(m, 0, 0);
-  T_OK(tide_machine_event_record(m, 0, event, idle));
-  T_OK(tide_machine_event_synchronize(m, event));
-  held_stream slow;
-  held_stream_open(&slow, m, 0);
+CHECK(event_record__replaces_an_earlier_record) {
+  const pair p = pair_new(m, 0);
+  gate held;
+  T_OK(tide_machine_event_record(m, 0, p.event, p.b));
+  T_OK(tide_machine_event_synchronize(m, p.event));
+  hold_up(&held, m, p.a);
 
-  T_OK(tide_machine_event_record(m, 0, event, slow.stream));
+  T_OK(tide_machine_event_record(m, 0, p.event, p.a));
+  T_CHECK(!event_is_done(m, p.event));
+  T_OK(tide_machine_event_record(m, 0, p.event, p.b));
+  T_OK(tide_machine_event_synchronize(m, p.event));
 
-  T_CHECK(!event_is_done(m, event));
-  held_stream_finish(&slow, m);
-  T_CHECK(event_is_done(m, event));
-}
-
-CHECK(event_record__replaces_an_earlier_record_that_is_not_done) {
-  const tide_event event = event_new(m, 0);
-  const tide_stream idle = stream_new(m, 0, 0);
-  held_stream slow;
-  held_stream_open(&slow, m, 0);
-  T_OK(tide_machine_event_record(m, 0, event, slow.stream));
-
-  T_OK(tide_machine_event_record(m, 0, event, idle));
-  T_OK(tide_machine_event_synchronize(m, event));
-
-  T_CHECK(event_is_done(m, event));
-  held_stream_finish(&slow, m);
+  T_CHECK(event_is_done(m, p.event));
+  let_go(&held);
 }
 
 CHECK(event_record__on_the_legacy_stream_marks_the_blocking_streams_too) {
-  const tide_event event = event_new(m, 0);
-  held_stream slow;
-  held_stream_open(&slow, m, 0);
+  const pair p = pair_new(m, 0);
+  gate held;
+  hold_up(&held, m, p.a);
 
-  T_OK(tide_machine_event_record(m, 0, event, TIDE_STREAM_LEGACY));
+  T_OK(tide_machine_event_record(m, 0, p.event, TIDE_STREAM_LEGACY));
 
-  T_CHECK(!event_is_done(m, event));
-  held_stream_finish(&slow, m);
-  T_OK(tide_machine_event_synchronize(m, event));
+  T_CHECK(!event_is_done(m, p.event));
+  let_go(&held);
+  T_OK(tide_machine_event_synchronize(m, p.event));
 }
 
 CHECK(event_record__on_the_legacy_stream_leaves_non_blocking_streams_out) {
-  const tide_event event = event_new(m, 0);
-  held_stream slow;
-  held_stream_open(&slow, m, TIDE_STREAM_NON_BLOCKING);
+  const pair p = pair_new(m, TIDE_STREAM_NON_BLOCKING);
+  gate held;
+  hold_up(&held, m, p.a);
 
-  T_OK(tide_machine_event_record(m, 0, event, TIDE_STREAM_LEGACY));
-  T_OK(tide_machine_event_synchronize(m, event));
+  T_OK(tide_machine_event_record(m, 0, p.event, TIDE_STREAM_LEGACY));
+  T_OK(tide_machine_event_synchronize(m, p.event));
 
-  T_CHECK(event_is_done(m, event));
-  held_stream_finish(&slow, m);
+  T_CHECK(event_is_done(m, p.event));
+  let_go(&held);
 }
 
 CHECK(event__is_done_in_the_order_of_its_stream) {
@@ -167,29 +115,28 @@ CHECK(event__is_done_in_the_order_of_its_stream) {
 }
 
 CHECK(event_free__while_its_record_is_pending) {
-  const tide_event event = event_new(m, 0);
-  held_stream slow;
-  held_stream_open(&slow, m, 0);
-  T_OK(tide_machine_event_record(m, 0, event, slow.stream));
+  const pair p = pair_new(m, 0);
+  gate held;
+  hold_up(&held, m, p.a);
+  T_OK(tide_machine_event_record(m, 0, p.event, p.a));
 
-  T_OK(tide_machine_event_free(m, event));
+  T_OK(tide_machine_event_free(m, p.event));
 
-  held_stream_finish(&slow, m);
+  let_go(&held);
 }
 
 CHECK(event__outlives_its_stream) {
-  const tide_event event = event_new(m, 0);
-  const tide_stream stream = stream_new(m, 0, 0);
+  const pair p = pair_new(m, 0);
   atomic_int done = 0;
-  T_OK(tide_machine_call(m, 0, stream, call_slow, NULL));
-  T_OK(tide_machine_call(m, 0, stream, call_count, &done));
-  T_OK(tide_machine_event_record(m, 0, event, stream));
+  T_OK(tide_machine_call(m, 0, p.a, call_slow, NULL));
+  T_OK(tide_machine_call(m, 0, p.a, call_count, &done));
+  T_OK(tide_machine_event_record(m, 0, p.event, p.a));
 
-  T_OK(tide_machine_stream_free(m, 0, stream));
-  T_OK(tide_machine_event_synchronize(m, event));
+  T_OK(tide_machine_stream_free(m, 0, p.a));
+  T_OK(tide_machine_event_synchronize(m, p.event));
 
   T_EQ(atomic_load(&done), 1);
-  T_CHECK(event_is_done(m, event));
+  T_CHECK(event_is_done(m, p.event));
 }
 
 CHECK(event_record__on_the_per_thread_stream) {
@@ -230,15 +177,16 @@ static void* thread_waits(void* user) {
 
 CHECK_REAL(event_synchronize__lets_several_threads_wait) {
   waiter w = { m, event_new(m, 0), 0 };
+  const tide_stream stream = stream_new(m, 0, 0);
   pthread_t threads[4];
-  held_stream slow;
-  held_stream_open(&slow, m, 0);
-  T_OK(tide_machine_event_record(m, 0, w.event, slow.stream));
+  gate held;
+  hold_up(&held, m, stream);
+  T_OK(tide_machine_event_record(m, 0, w.event, stream));
 
   for (size_t i = 0; i < 4; ++i) t_thread_start(&threads[i], thread_waits, &w);
   t_sleep_us(20000);
   T_EQ(atomic_load(&w.done), 0);
-  held_stream_finish(&slow, m);
+  let_go(&held);
   for (size_t i = 0; i < 4; ++i) t_thread_join(threads[i]);
 
   T_EQ(atomic_load(&w.done), 4);

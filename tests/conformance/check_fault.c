@@ -29,24 +29,42 @@ CHECK(fault__leaves_other_kinds_alone) {
   T_STATUS(tide_machine_pinned_alloc(m, 4096, &memory), TIDE_ERR_NO_MEMORY);
 }
 
-CHECK(fault__skips_and_counts) {
-  tide_fault fault = fault_of(TIDE_CALL_RAW_ALLOC, TIDE_ERR_NO_MEMORY);
-  fault.skip = 2;
-  fault.count = 3;
-  fault_put(m, &fault);
+// The sizes of raw_alloc calls in order, and which of them one fault hits.
+typedef struct fault_row {
+  uint64_t skip;
+  uint64_t count;
+  uint64_t byte_budget;
+  struct {
+    size_t bytes;
+    bool is_hit;
+  } calls[8];  // ends with 0 bytes
+} fault_row;
 
-  for (int i = 0; i < 8; ++i) {
-    T_STATUS(raw_try(m, 4096), i >= 2 && i < 5 ? TIDE_ERR_NO_MEMORY : TIDE_OK);
+static const fault_row fault_rows[] = {
+  { 0, 1, 0, { { 512, true }, { 512, false }, { 512, false } } },
+  { 2, 3, 0, { { 512, 0 }, { 512, 0 }, { 512, 1 }, { 512, 1 }, { 512, 1 }, { 512, 0 }, { 512, 0 } } },
+  { 2, UINT64_MAX, 0, { { 512, 0 }, { 512, 0 }, { 512, 1 }, { 512, 1 }, { 512, 1 }, { 512, 1 } } },
+  // Only calls above the budget can be hit, and a call that was hit spends nothing of it.
+  { 0, UINT64_MAX, MIB, { { MIB / 2, 0 }, { MIB / 2, 0 }, { 1, 1 }, { MIB, 1 } } },
+  { 0, UINT64_MAX, MIB, { { 4 * MIB, 1 }, { MIB, 0 }, { 1, 1 } } },
+  { 1, 1, MIB, { { MIB, 0 }, { 512, 0 }, { 512, 1 }, { 512, 0 } } },
+};
+
+CHECK(fault__hits_the_calls_that_its_fields_choose) {
+  for (size_t i = 0; i < sizeof fault_rows / sizeof *fault_rows; ++i) {
+    const fault_row* const row = &fault_rows[i];
+    tide_fault fault = fault_of(TIDE_CALL_RAW_ALLOC, TIDE_ERR_NO_MEMORY);
+    fault.skip = row->skip;
+    fault.count = row->count;
+    fault.byte_budget = row->byte_budget;
+    fault_put(m, &fault);
+    for (size_t k = 0; k < 8 && row->calls[k].bytes != 0; ++k) {
+      const tide_status status = raw_try(m, row->calls[k].bytes);
+      if (status != (row->calls[k].is_hit ? TIDE_ERR_NO_MEMORY : TIDE_OK))
+        T_FAIL("row %zu, call %zu is %s", i, k, tide_status_name(status));
+    }
+    tide_machine_fault_clear(m);
   }
-}
-
-CHECK(fault__skips_and_then_hits_for_ever) {
-  tide_fault fault = fault_of(TIDE_CALL_RAW_ALLOC, TIDE_ERR_NO_MEMORY);
-  fault.skip = 2;
-  fault.count = UINT64_MAX;
-  fault_put(m, &fault);
-
-  for (int i = 0; i < 20; ++i) T_STATUS(raw_try(m, 4096), i < 2 ? TIDE_OK : TIDE_ERR_NO_MEMORY);
 }
 
 CHECK(fault__hits_for_ever_until_cleared) {
@@ -85,44 +103,6 @@ CHECK(fault__any_counts_calls_of_all_kinds) {
   T_OK(raw_try(m, 4096));
 }
 
-CHECK(fault__byte_budget_lets_that_many_bytes_pass) {
-  tide_fault fault = fault_of(TIDE_CALL_RAW_ALLOC, TIDE_ERR_NO_MEMORY);
-  fault.byte_budget = MIB;
-  fault.count = UINT64_MAX;
-  fault_put(m, &fault);
-
-  T_OK(raw_try(m, MIB / 2));
-  T_OK(raw_try(m, MIB / 2));
-
-  T_STATUS(raw_try(m, 1), TIDE_ERR_NO_MEMORY);
-  T_STATUS(raw_try(m, MIB), TIDE_ERR_NO_MEMORY);
-}
-
-CHECK(fault__byte_budget_is_not_spent_by_a_call_that_was_hit) {
-  tide_fault fault = fault_of(TIDE_CALL_RAW_ALLOC, TIDE_ERR_NO_MEMORY);
-  fault.byte_budget = MIB;
-  fault.count = UINT64_MAX;
-  fault_put(m, &fault);
-
-  T_STATUS(raw_try(m, 4 * MIB), TIDE_ERR_NO_MEMORY);
-
-  T_OK(raw_try(m, MIB));
-  T_STATUS(raw_try(m, 1), TIDE_ERR_NO_MEMORY);
-}
-
-CHECK(fault__byte_budget_comes_before_skip_and_count) {
-  tide_fault fault = fault_of(TIDE_CALL_RAW_ALLOC, TIDE_ERR_NO_MEMORY);
-  fault.byte_budget = MIB;
-  fault.skip = 1;
-  fault_put(m, &fault);
-
-  T_OK(raw_try(m, MIB));
-  T_OK(raw_try(m, 4096));
-
-  T_STATUS(raw_try(m, 4096), TIDE_ERR_NO_MEMORY);
-  T_OK(raw_try(m, 4096));
-}
-
 CHECK(fault__byte_budget_of_any_adds_all_kinds_up) {
   tide_fault fault = fault_of(TIDE_CALL_ANY, TIDE_ERR_NO_MEMORY);
   void* pinned = NULL;
@@ -135,26 +115,19 @@ CHECK(fault__byte_budget_of_any_adds_all_kinds_up) {
   T_STATUS(raw_try(m, 1), TIDE_ERR_NO_MEMORY);
 }
 
+// The latency applies whether the call then fails or not.
 CHECK_REAL(fault__latency_holds_a_call_up) {
-  tide_fault fault = fault_of(TIDE_CALL_RAW_ALLOC, TIDE_OK);
-  fault.latency_ns = 30000000;
-  fault_put(m, &fault);
-  const uint64_t start = t_now_ns();
+  static const tide_status statuses[] = { TIDE_OK, TIDE_ERR_NO_MEMORY };
+  for (size_t i = 0; i < 2; ++i) {
+    tide_fault fault = fault_of(TIDE_CALL_RAW_ALLOC, statuses[i]);
+    fault.latency_ns = 30000000;
+    fault_put(m, &fault);
+    const uint64_t start = t_now_ns();
 
-  T_OK(raw_try(m, 4096));
+    T_STATUS(raw_try(m, 4096), statuses[i]);
 
-  T_LE(start + 30000000, t_now_ns());
-}
-
-CHECK_REAL(fault__latency_comes_before_a_failure_too) {
-  tide_fault fault = fault_of(TIDE_CALL_RAW_ALLOC, TIDE_ERR_NO_MEMORY);
-  fault.latency_ns = 30000000;
-  fault_put(m, &fault);
-  const uint64_t start = t_now_ns();
-
-  T_STATUS(raw_try(m, 4096), TIDE_ERR_NO_MEMORY);
-
-  T_LE(start + 30000000, t_now_ns());
+    T_LE(start + 30000000, t_now_ns());
+  }
 }
 
 CHECK(fault__the_first_that_hits_decides) {

@@ -15,59 +15,40 @@ CHECK(launch__repeats) {
   for (int i = 0; i < 3; ++i) T_OK(tide_machine_call(m, 0, stream, call_count, &done));
   const tide_launch graph = end(m, stream);
 
-  for (int i = 0; i < 100; ++i) T_OK(tide_machine_launch(m, 0, graph, stream));
+  for (int i = 0; i < 100; ++i) launch(m, graph, stream);
   stream_finish(m, 0, stream);
 
   T_EQ(atomic_load(&done), 300);
 }
 
-CHECK(launch__copies_what_is_there_then) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  uint8_t* const a = raw_new(m, 0, BYTES);
-  uint8_t* const b = raw_new(m, 0, BYTES);
-  begin(m, stream, TIDE_CAPTURE_GLOBAL);
-  T_OK(tide_machine_copy(m, 0, stream, b, a, BYTES));
-  const tide_launch graph = end(m, stream);
-
-  for (uint8_t value = 1; value < 20; ++value) {
-    device_fill(m, 0, a, value, BYTES);
-    T_OK(tide_machine_launch(m, 0, graph, stream));
-    stream_finish(m, 0, stream);
-    expect_filled(m, 0, b, value, BYTES);
-  }
-}
-
 CHECK(launch__stands_in_the_order_of_its_stream) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  uint8_t* const a = raw_new(m, 0, BYTES);
-  uint8_t* const b = raw_new(m, 0, BYTES);
+  const pair p = pair_new(m, 0);
   uint8_t* const result = pinned_new(m, BYTES);
-  begin(m, stream, TIDE_CAPTURE_GLOBAL);
-  T_OK(tide_machine_call(m, 0, stream, call_slow, NULL));
-  T_OK(tide_machine_copy(m, 0, stream, b, a, BYTES));
-  const tide_launch graph = end(m, stream);
+  begin(m, p.a, TIDE_CAPTURE_GLOBAL);
+  T_OK(tide_machine_call(m, 0, p.a, call_slow, NULL));
+  T_OK(tide_machine_copy(m, 0, p.a, p.raw + BYTES, p.raw, BYTES));
+  const tide_launch graph = end(m, p.a);
 
   for (size_t i = 0; i < t_scaled(500); ++i) {
-    T_OK(tide_machine_call(m, 0, stream, call_slow, NULL));
-    T_OK(tide_machine_fill(m, 0, stream, a, (uint8_t)i, BYTES));
-    T_OK(tide_machine_launch(m, 0, graph, stream));
-    T_OK(tide_machine_copy(m, 0, stream, result, b, BYTES));
-    stream_finish(m, 0, stream);
+    T_OK(tide_machine_call(m, 0, p.a, call_slow, NULL));
+    fill(m, p.a, p.raw, (uint8_t)i);
+    launch(m, graph, p.a);
+    T_OK(tide_machine_copy(m, 0, p.a, result, p.raw + BYTES, BYTES));
+    stream_finish(m, 0, p.a);
     if (machine_has_memory(m)) T_FILLED(result, (uint8_t)i, BYTES);
   }
 }
 
 CHECK(launch__goes_to_any_stream) {
-  const tide_stream captured = stream_new(m, 0, 0);
-  const tide_stream other = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
+  const pair p = pair_new(m, TIDE_STREAM_NON_BLOCKING);
   atomic_int done = 0;
-  begin(m, captured, TIDE_CAPTURE_GLOBAL);
-  T_OK(tide_machine_call(m, 0, captured, call_count, &done));
-  const tide_launch graph = end(m, captured);
+  begin(m, p.a, TIDE_CAPTURE_GLOBAL);
+  T_OK(tide_machine_call(m, 0, p.a, call_count, &done));
+  const tide_launch graph = end(m, p.a);
 
-  T_OK(tide_machine_stream_free(m, 0, captured));
-  T_OK(tide_machine_launch(m, 0, graph, other));
-  T_OK(tide_machine_launch(m, 0, graph, NULL));
+  T_OK(tide_machine_stream_free(m, 0, p.a));
+  launch(m, graph, p.b);
+  launch(m, graph, NULL);
   T_OK(tide_machine_device_synchronize(m, 0));
 
   T_EQ(atomic_load(&done), 2);
@@ -93,17 +74,16 @@ static void call_leave(void* user) {
 }
 
 CHECK(launch__of_the_same_graph_run_one_after_the_other) {
-  const tide_stream a = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
-  const tide_stream b = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
+  const pair p = pair_new(m, TIDE_STREAM_NON_BLOCKING);
   alone state = { 0, 0, 0 };
-  begin(m, a, TIDE_CAPTURE_GLOBAL);
-  T_OK(tide_machine_call(m, 0, a, call_enter, &state));
-  T_OK(tide_machine_call(m, 0, a, call_leave, &state));
-  const tide_launch graph = end(m, a);
+  begin(m, p.a, TIDE_CAPTURE_GLOBAL);
+  T_OK(tide_machine_call(m, 0, p.a, call_enter, &state));
+  T_OK(tide_machine_call(m, 0, p.a, call_leave, &state));
+  const tide_launch graph = end(m, p.a);
 
   for (int i = 0; i < 50; ++i) {
-    T_OK(tide_machine_launch(m, 0, graph, a));
-    T_OK(tide_machine_launch(m, 0, graph, b));
+    launch(m, graph, p.a);
+    launch(m, graph, p.b);
   }
   T_OK(tide_machine_device_synchronize(m, 0));
 
@@ -112,39 +92,33 @@ CHECK(launch__of_the_same_graph_run_one_after_the_other) {
 }
 
 CHECK(launch_free__lets_queued_launches_run) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  const tide_stream slow = stream_new(m, 0, 0);
-  const tide_event event = event_new(m, 0);
-  uint8_t* const raw = raw_new(m, 0, BYTES);
-  begin(m, stream, TIDE_CAPTURE_GLOBAL);
-  T_OK(tide_machine_fill(m, 0, stream, raw, 7, BYTES));
-  const tide_launch graph = end(m, stream);
+  const pair p = pair_new(m, 0);
+  begin(m, p.a, TIDE_CAPTURE_GLOBAL);
+  fill(m, p.a, p.raw, 7);
+  const tide_launch graph = end(m, p.a);
   gate held;
-  gate_close(&held, m, 0, slow);
-  T_OK(tide_machine_fill(m, 0, slow, raw, 1, BYTES));
-  stream_follow(m, stream, slow, event);
+  hold_up(&held, m, p.b);
+  fill(m, p.b, p.raw, 1);
+  stream_follow(m, p.a, p.b, p.event);
 
-  T_OK(tide_machine_launch(m, 0, graph, stream));
+  launch(m, graph, p.a);
   T_OK(tide_machine_launch_free(m, graph));
   gate_open(&held);
-  stream_finish(m, 0, stream);
 
-  expect_filled(m, 0, raw, 7, BYTES);
+  finish_filled(m, p.a, p.raw, 7);
 }
 
 CHECK(launch__cannot_be_captured) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  uint8_t* const raw = raw_new(m, 0, BYTES);
-  begin(m, stream, TIDE_CAPTURE_GLOBAL);
-  T_OK(tide_machine_fill(m, 0, stream, raw, 4, BYTES));
-  const tide_launch graph = end(m, stream);
+  const pair p = pair_new(m, 0);
+  begin(m, p.a, TIDE_CAPTURE_GLOBAL);
+  fill(m, p.a, p.raw, 4);
+  const tide_launch graph = end(m, p.a);
 
-  begin(m, stream, TIDE_CAPTURE_GLOBAL);
-  T_STATUS(tide_machine_launch(m, 0, graph, stream), TIDE_ERR_CAPTURE);
-  T_EQ(state_of(m, stream), TIDE_CAPTURE_INVALIDATED);
-  end_broken(m, stream);
+  begin(m, p.a, TIDE_CAPTURE_GLOBAL);
+  T_STATUS(tide_machine_launch(m, 0, graph, p.a), TIDE_ERR_CAPTURE);
+  T_EQ(state_of(m, p.a), TIDE_CAPTURE_INVALIDATED);
+  end_broken(m, p.a);
 
-  T_OK(tide_machine_launch(m, 0, graph, stream));
-  stream_finish(m, 0, stream);
-  expect_filled(m, 0, raw, 4, BYTES);
+  launch(m, graph, p.a);
+  finish_filled(m, p.a, p.raw, 4);
 }

@@ -8,133 +8,79 @@
 
 CHECK_FILE(check_rules);
 
-static void expect_broken(tide_machine* m, const broken* b) {
-  T_EQ(state_of(m, b->stream), TIDE_CAPTURE_INVALIDATED);
-  end_broken(m, b->stream);
-  expect_usable(m, b->stream);
+static void expect_broken(tide_machine* m, tide_stream stream) {
+  T_EQ(state_of(m, stream), TIDE_CAPTURE_INVALIDATED);
+  end_broken(m, stream);
+  expect_usable(m, stream);
 }
 
-CHECK(capture__is_broken_by_a_query_of_its_stream) {
-  const broken b = broken_new(m);
-  bool is_idle = true;
+// ---------------------------------------------------------------------------------------------------
+// Calls on what is being captured
 
-  T_STATUS(tide_machine_stream_query(m, 0, b.stream, &is_idle), TIDE_ERR_CAPTURE);
+// A relaxed capture on p.a, with p.event in it, is invalidated by one call.
+#define BREACH(name, call)              \
+  CHECK(capture__is_broken_by_##name) { \
+    const pair p = recorded_new(m);     \
+    bool out = false;                   \
+    (void)out;                          \
+    T_STATUS(call, TIDE_ERR_CAPTURE);   \
+    expect_broken(m, p.a);              \
+  }
 
-  T_CHECK(!is_idle);
-  expect_broken(m, &b);
-}
+BREACH(a_query_of_its_stream, tide_machine_stream_query(m, 0, p.a, &out))
+BREACH(synchronizing_its_stream, tide_machine_stream_synchronize(m, 0, p.a))
+BREACH(a_query_of_its_event, tide_machine_event_query(m, p.event, &out))
+BREACH(synchronizing_its_event, tide_machine_event_synchronize(m, p.event))
+BREACH(synchronizing_its_device, tide_machine_device_synchronize(m, 0))
+BREACH(the_legacy_stream, tide_machine_fill(m, 0, NULL, p.raw, 1, BYTES))
 
-CHECK(capture__is_broken_by_synchronizing_its_stream) {
-  const broken b = broken_new(m);
-
-  T_STATUS(tide_machine_stream_synchronize(m, 0, b.stream), TIDE_ERR_CAPTURE);
-
-  expect_broken(m, &b);
-}
-
-CHECK(capture__is_broken_by_a_query_of_its_event) {
-  const broken b = broken_new(m);
-  bool is_done = true;
-
-  T_STATUS(tide_machine_event_query(m, b.event, &is_done), TIDE_ERR_CAPTURE);
-
-  T_CHECK(!is_done);
-  expect_broken(m, &b);
-}
-
-CHECK(capture__is_broken_by_synchronizing_its_event) {
-  const broken b = broken_new(m);
-
-  T_STATUS(tide_machine_event_synchronize(m, b.event), TIDE_ERR_CAPTURE);
-
-  expect_broken(m, &b);
-}
-
-CHECK(capture__is_broken_by_synchronizing_its_device) {
-  const broken b = broken_new(m);
-
-  T_STATUS(tide_machine_device_synchronize(m, 0), TIDE_ERR_CAPTURE);
-
-  expect_broken(m, &b);
-}
-
-CHECK(capture__is_broken_by_the_legacy_stream) {
+// Work outside of a capture runs, and the capture goes on.
+static void expect_unbroken(tide_machine* m, tide_stream captured, tide_stream other) {
   uint8_t* const raw = raw_new(m, 0, BYTES);
-  const broken b = broken_new(m);
-
-  T_STATUS(tide_machine_fill(m, 0, NULL, raw, 1, BYTES), TIDE_ERR_CAPTURE);
-
-  expect_broken(m, &b);
-}
-
-CHECK(capture__of_a_non_blocking_stream_does_not_mind_the_legacy_one) {
-  uint8_t* const raw = raw_new(m, 0, BYTES);
-  const tide_stream stream = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
-  begin(m, stream, TIDE_CAPTURE_GLOBAL);
-
-  T_OK(tide_machine_fill(m, 0, NULL, raw, 5, BYTES));
-
-  T_EQ(state_of(m, stream), TIDE_CAPTURE_ACTIVE);
-  (void)end(m, stream);
-  stream_finish(m, 0, NULL);
-  expect_filled(m, 0, raw, 5, BYTES);
-}
-
-CHECK(capture__does_not_mind_work_on_another_stream) {
-  uint8_t* const raw = raw_new(m, 0, BYTES);
-  const tide_stream captured = stream_new(m, 0, 0);
-  const tide_stream other = stream_new(m, 0, 0);
   begin(m, captured, TIDE_CAPTURE_GLOBAL);
 
-  T_OK(tide_machine_fill(m, 0, other, raw, 5, BYTES));
+  fill(m, other, raw, 5);
 
   T_EQ(state_of(m, captured), TIDE_CAPTURE_ACTIVE);
   T_EQ(state_of(m, other), TIDE_CAPTURE_NONE);
   (void)end(m, captured);
-  stream_finish(m, 0, other);
-  expect_filled(m, 0, raw, 5, BYTES);
+  finish_filled(m, other, raw, 5);
+}
+
+CHECK(capture__of_a_non_blocking_stream_does_not_mind_the_legacy_one) {
+  expect_unbroken(m, stream_new(m, 0, TIDE_STREAM_NON_BLOCKING), NULL);
+}
+
+CHECK(capture__does_not_mind_work_on_another_stream) {
+  expect_unbroken(m, stream_new(m, 0, 0), stream_new(m, 0, 0));
 }
 
 CHECK(capture__when_broken_refuses_work_until_its_end) {
-  uint8_t* const raw = raw_new(m, 0, BYTES);
   const tide_event event = event_new(m, 0);
-  const broken b = broken_new(m);
-  T_STATUS(tide_machine_stream_synchronize(m, 0, b.stream), TIDE_ERR_CAPTURE);
+  const pair p = recorded_new(m);
+  T_STATUS(tide_machine_stream_synchronize(m, 0, p.a), TIDE_ERR_CAPTURE);
 
-  T_STATUS(tide_machine_fill(m, 0, b.stream, raw, 1, BYTES), TIDE_ERR_CAPTURE);
-  T_STATUS(tide_machine_copy(m, 0, b.stream, raw, raw + 1, 1), TIDE_ERR_CAPTURE);
-  T_STATUS(tide_machine_call(m, 0, b.stream, call_slow, NULL), TIDE_ERR_CAPTURE);
-  T_STATUS(tide_machine_event_record(m, 0, event, b.stream), TIDE_ERR_CAPTURE);
+  T_STATUS(tide_machine_fill(m, 0, p.a, p.raw, 1, BYTES), TIDE_ERR_CAPTURE);
+  T_STATUS(tide_machine_copy(m, 0, p.a, p.raw, p.raw + 1, 1), TIDE_ERR_CAPTURE);
+  T_STATUS(tide_machine_call(m, 0, p.a, call_slow, NULL), TIDE_ERR_CAPTURE);
+  T_STATUS(tide_machine_event_record(m, 0, event, p.a), TIDE_ERR_CAPTURE);
 
-  expect_broken(m, &b);
+  expect_broken(m, p.a);
 }
 
 CHECK(capture__when_broken_frees_every_stream_of_it) {
-  const tide_stream second = stream_new(m, 0, 0);
-  const tide_event event = event_new(m, 0);
-  const broken b = broken_new(m);
-  stream_follow(m, second, b.stream, event);
-  T_EQ(state_of(m, second), TIDE_CAPTURE_ACTIVE);
+  const pair p = joined_new(m);
+  T_EQ(state_of(m, p.b), TIDE_CAPTURE_ACTIVE);
 
-  T_STATUS(tide_machine_stream_synchronize(m, 0, second), TIDE_ERR_CAPTURE);
-  T_EQ(state_of(m, second), TIDE_CAPTURE_INVALIDATED);
+  T_STATUS(tide_machine_stream_synchronize(m, 0, p.b), TIDE_ERR_CAPTURE);
+  T_EQ(state_of(m, p.b), TIDE_CAPTURE_INVALIDATED);
 
-  expect_broken(m, &b);
-  expect_usable(m, second);
+  expect_broken(m, p.a);
+  expect_usable(m, p.b);
 }
 
-CHECK(event__recorded_in_a_capture_can_be_recorded_again_outside) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  const tide_event event = event_new(m, 0);
-  begin(m, stream, TIDE_CAPTURE_GLOBAL);
-  T_OK(tide_machine_event_record(m, 0, event, stream));
-  (void)end(m, stream);
-
-  T_OK(tide_machine_event_record(m, 0, event, stream));
-  T_OK(tide_machine_event_synchronize(m, event));
-
-  T_CHECK(event_is_done(m, event));
-}
+// ---------------------------------------------------------------------------------------------------
+// Modes and unsafe calls
 
 CHECK(capture_exchange__hands_out_the_mode_before) {
   need_captures(m);
@@ -160,11 +106,9 @@ static void* thread_expects_global(void* user) {
 CHECK(capture_exchange__is_for_the_calling_thread) {
   need_captures(m);
   tide_capture_mode before = TIDE_CAPTURE_GLOBAL;
-  pthread_t thread;
   T_OK(tide_machine_capture_exchange(m, TIDE_CAPTURE_RELAXED, &before));
 
-  t_thread_start(&thread, thread_expects_global, m);
-  t_thread_join(thread);
+  on_a_thread(thread_expects_global, m);
 
   T_OK(tide_machine_capture_exchange(m, TIDE_CAPTURE_GLOBAL, &before));
   T_EQ(before, TIDE_CAPTURE_RELAXED);
@@ -199,15 +143,10 @@ static void expect_mode(tide_machine* m, tide_capture_mode thread_mode, tide_cap
                         bool is_own) {
   const tide_stream stream = stream_new(m, 0, 0);
   intruder i = { m, thread_mode, TIDE_OK };
-  pthread_t thread;
   begin(m, stream, capture);
 
-  if (is_own) {
-    (void)thread_intrudes(&i);
-  } else {
-    t_thread_start(&thread, thread_intrudes, &i);
-    t_thread_join(thread);
-  }
+  if (is_own) (void)thread_intrudes(&i);
+  else on_a_thread(thread_intrudes, &i);
 
   const bool refused = is_refused(thread_mode, capture, is_own);
   T_EQ(i.status, refused ? TIDE_ERR_CAPTURE : TIDE_OK);
@@ -217,32 +156,19 @@ static void expect_mode(tide_machine* m, tide_capture_mode thread_mode, tide_cap
   expect_usable(m, stream);
 }
 
-static void expect_modes(tide_machine* m, tide_capture_mode capture, bool is_own) {
-  expect_mode(m, TIDE_CAPTURE_GLOBAL, capture, is_own);
-  expect_mode(m, TIDE_CAPTURE_THREAD_LOCAL, capture, is_own);
-  expect_mode(m, TIDE_CAPTURE_RELAXED, capture, is_own);
-}
+#define MODES(name, capture, is_own)                            \
+  CHECK(capture__##name) {                                      \
+    expect_mode(m, TIDE_CAPTURE_GLOBAL, capture, is_own);       \
+    expect_mode(m, TIDE_CAPTURE_THREAD_LOCAL, capture, is_own); \
+    expect_mode(m, TIDE_CAPTURE_RELAXED, capture, is_own);      \
+  }
 
-CHECK(capture__global_and_unsafe_calls_of_the_same_thread) { expect_modes(m, TIDE_CAPTURE_GLOBAL, true); }
-
-CHECK(capture__global_and_unsafe_calls_of_another_thread) { expect_modes(m, TIDE_CAPTURE_GLOBAL, false); }
-
-CHECK(capture__thread_local_and_unsafe_calls_of_the_same_thread) {
-  expect_modes(m, TIDE_CAPTURE_THREAD_LOCAL, true);
-}
-
-CHECK(capture__thread_local_and_unsafe_calls_of_another_thread) {
-  expect_modes(m, TIDE_CAPTURE_THREAD_LOCAL, false);
-}
-
-CHECK(capture__relaxed_and_unsafe_calls_of_the_same_thread) { expect_modes(m, TIDE_CAPTURE_RELAXED, true); }
-
-CHECK(capture__relaxed_and_unsafe_calls_of_another_thread) { expect_modes(m, TIDE_CAPTURE_RELAXED, false); }
-
-static tide_launch graph_of_nothing(tide_machine* m, tide_stream stream) {
-  begin(m, stream, TIDE_CAPTURE_RELAXED);
-  return end(m, stream);
-}
+MODES(global_and_unsafe_calls_of_the_same_thread, TIDE_CAPTURE_GLOBAL, true)
+MODES(global_and_unsafe_calls_of_another_thread, TIDE_CAPTURE_GLOBAL, false)
+MODES(thread_local_and_unsafe_calls_of_the_same_thread, TIDE_CAPTURE_THREAD_LOCAL, true)
+MODES(thread_local_and_unsafe_calls_of_another_thread, TIDE_CAPTURE_THREAD_LOCAL, false)
+MODES(relaxed_and_unsafe_calls_of_the_same_thread, TIDE_CAPTURE_RELAXED, true)
+MODES(relaxed_and_unsafe_calls_of_another_thread, TIDE_CAPTURE_RELAXED, false)
 
 // Everything that an unsafe call needs, made before the capture.
 typedef struct kit {
@@ -260,14 +186,12 @@ typedef struct kit {
 
 static kit kit_new(tide_machine* m) {
   kit k = { .m = m, .unit = granularity(m) };
-  void* buffer = NULL;
-  T_EQ(posix_memalign(&buffer, 65536, 131072), 0);
   k.stream = stream_new(m, 0, 0);
   k.event = event_new(m, 0);
   k.physical = physical_new(m, 0, k.unit);
   k.raw = raw_new(m, 0, BYTES);
   k.pinned = pinned_new(m, BYTES);
-  k.buffer = buffer;
+  k.buffer = buffer_new(131072);
   k.registered = k.buffer + 65536;
   k.range = reserve(m, 0, 2 * k.unit);
   map_new(m, 0, k.range, k.unit);
@@ -275,52 +199,33 @@ static kit kit_new(tide_machine* m) {
   return k;
 }
 
-static tide_status do_raw_alloc(kit* k) {
-  void* out = NULL;
-  return tide_machine_raw_alloc(k->m, 0, BYTES, &out);
-}
-static tide_status do_raw_release(kit* k) { return tide_machine_raw_release(k->m, 0, k->raw); }
-static tide_status do_pinned_alloc(kit* k) {
-  void* out = NULL;
-  return tide_machine_pinned_alloc(k->m, BYTES, &out);
-}
-static tide_status do_pinned_release(kit* k) { return tide_machine_pinned_release(k->m, k->pinned); }
-static tide_status do_pinned_register(kit* k) { return tide_machine_pinned_register(k->m, k->buffer, 4096); }
-static tide_status do_pinned_unregister(kit* k) {
-  return tide_machine_pinned_unregister(k->m, k->registered);
-}
-static tide_status do_physical_new(kit* k) {
-  tide_physical out = NULL;
-  return tide_machine_physical_new(k->m, 0, k->unit, 0, &out);
-}
-static tide_status do_physical_free(kit* k) { return tide_machine_physical_free(k->m, k->physical); }
-static tide_status do_map(kit* k) { return tide_machine_map(k->m, k->range + k->unit, k->physical); }
-static tide_status do_unmap(kit* k) { return tide_machine_unmap(k->m, k->range, k->unit); }
-static tide_status do_set_access(kit* k) {
-  return tide_machine_set_access(k->m, k->range, k->unit, 0, TIDE_ACCESS_READ);
-}
-static tide_status do_event_query(kit* k) {
-  bool out = false;
-  return tide_machine_event_query(k->m, k->event, &out);
-}
-static tide_status do_event_synchronize(kit* k) { return tide_machine_event_synchronize(k->m, k->event); }
-static tide_status do_stream_query(kit* k) {
-  bool out = false;
-  return tide_machine_stream_query(k->m, 0, k->stream, &out);
-}
-static tide_status do_stream_synchronize(kit* k) {
-  return tide_machine_stream_synchronize(k->m, 0, k->stream);
-}
-static tide_status do_device_synchronize(kit* k) {
-  return tide_machine_device_synchronize(k->m, tide_machine_device_count(k->m) - 1);
-}
+// The unsafe calls: name and arguments. `address` and `is_true` are places for results.
+#define UNSAFE_MAP(X)                     \
+  X(raw_alloc, 0, BYTES, &address)        \
+  X(raw_release, 0, k->raw)               \
+  X(pinned_alloc, BYTES, &address)        \
+  X(pinned_release, k->pinned)            \
+  X(pinned_register, k->buffer, 4096)     \
+  X(pinned_unregister, k->registered)     \
+  X(event_query, k->event, &is_true)      \
+  X(event_synchronize, k->event)          \
+  X(stream_query, 0, k->stream, &is_true) \
+  X(stream_synchronize, 0, k->stream)     \
+  X(device_synchronize, tide_machine_device_count(k->m) - 1)
+
+#define UNSAFE_CALL(name, ...)                     \
+  static tide_status do_##name(kit* k) {           \
+    void* address = NULL;                          \
+    bool is_true = false;                          \
+    (void)address, (void)is_true;                  \
+    return tide_machine_##name(k->m, __VA_ARGS__); \
+  }
+UNSAFE_MAP(UNSAFE_CALL)
 
 CHECK(capture__is_broken_by_every_unsafe_call) {
-  static tide_status (*const calls[])(kit*) = {
-    do_raw_alloc,       do_raw_release,        do_pinned_alloc,       do_pinned_release,
-    do_pinned_register, do_pinned_unregister,  do_event_query,        do_event_synchronize,
-    do_stream_query,    do_stream_synchronize, do_device_synchronize,
-  };
+#define UNSAFE_NAME(name, ...) do_##name,
+  static tide_status (*const calls[])(kit*) = { UNSAFE_MAP(UNSAFE_NAME) };
+#undef UNSAFE_NAME
   for (size_t i = 0; i < sizeof calls / sizeof *calls; ++i) {
     kit k = kit_new(m);
     const tide_stream stream = stream_new(m, 0, 0);
@@ -343,18 +248,20 @@ CHECK(capture__is_broken_by_every_unsafe_call) {
 CHECK(capture__does_not_mind_safe_calls) {
   kit k = kit_new(m);
   const tide_stream stream = stream_new(m, 0, 0);
-  const tide_launch graph = graph_of_nothing(m, stream);
+  tide_physical other = NULL;
+  begin(m, stream, TIDE_CAPTURE_RELAXED);
+  const tide_launch graph = end(m, stream);
   begin(m, stream, TIDE_CAPTURE_GLOBAL);
 
   (void)device_info(m, 0);
   (void)clock_ns(m);
   (void)pointer_info(m, k.raw);
   (void)free_bytes(m, 0);
-  T_OK(do_map(&k));
-  T_OK(do_set_access(&k));
-  T_OK(do_unmap(&k));
-  T_OK(do_physical_free(&k));
-  T_OK(do_physical_new(&k));
+  T_OK(tide_machine_map(m, k.range + k.unit, k.physical));
+  T_OK(tide_machine_set_access(m, k.range, k.unit, 0, TIDE_ACCESS_READ));
+  T_OK(tide_machine_unmap(m, k.range, k.unit));
+  T_OK(tide_machine_physical_free(m, k.physical));
+  T_OK(tide_machine_physical_new(m, 0, k.unit, 0, &other));
   T_OK(tide_machine_launch_free(m, graph));
   T_OK(tide_machine_event_record(m, 0, k.event, k.stream));
   T_OK(tide_machine_event_free(m, event_new(m, 0)));
@@ -366,71 +273,60 @@ CHECK(capture__does_not_mind_safe_calls) {
   free(k.buffer);
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Streams, events and threads that leave
+
 CHECK(capture__is_over_when_its_stream_is_freed) {
-  const tide_stream gone = stream_new(m, 0, 0);
-  const tide_stream stream = stream_new(m, 0, 0);
-  begin(m, gone, TIDE_CAPTURE_GLOBAL);
+  const pair p = pair_new(m, 0);
+  begin(m, p.a, TIDE_CAPTURE_GLOBAL);
 
-  T_OK(tide_machine_stream_free(m, 0, gone));
+  T_OK(tide_machine_stream_free(m, 0, p.a));
 
-  expect_usable(m, stream);
+  expect_usable(m, p.b);
 }
 
 CHECK(capture__goes_on_when_a_stream_that_joined_is_freed) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  const tide_stream joined = stream_new(m, 0, 0);
-  const tide_event event = event_new(m, 0);
-  begin(m, stream, TIDE_CAPTURE_GLOBAL);
-  T_OK(tide_machine_event_record(m, 0, event, stream));
-  T_OK(tide_machine_stream_wait(m, 0, joined, event));
+  const pair p = joined_new(m);
 
-  T_OK(tide_machine_stream_free(m, 0, joined));
+  T_OK(tide_machine_stream_free(m, 0, p.b));
 
-  T_EQ(state_of(m, stream), TIDE_CAPTURE_ACTIVE);
-  (void)end(m, stream);
+  T_EQ(state_of(m, p.a), TIDE_CAPTURE_ACTIVE);
+  (void)end(m, p.a);
 }
 
 CHECK(capture__is_broken_by_ending_it_on_a_stream_that_joined) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  const tide_stream joined = stream_new(m, 0, 0);
-  const tide_event event = event_new(m, 0);
-  begin(m, stream, TIDE_CAPTURE_GLOBAL);
-  T_OK(tide_machine_event_record(m, 0, event, stream));
-  T_OK(tide_machine_stream_wait(m, 0, joined, event));
+  const pair p = joined_new(m);
 
-  end_broken(m, joined);
+  end_broken(m, p.b);
 
-  T_EQ(state_of(m, stream), TIDE_CAPTURE_INVALIDATED);
-  end_broken(m, stream);
+  T_EQ(state_of(m, p.a), TIDE_CAPTURE_INVALIDATED);
+  end_broken(m, p.a);
 }
 
 CHECK(capture__two_at_once_on_one_thread) {
-  const tide_stream first = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
-  const tide_stream second = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
-  begin(m, first, TIDE_CAPTURE_GLOBAL);
-  begin(m, second, TIDE_CAPTURE_GLOBAL);
-  T_NE(id_of(m, first), id_of(m, second));
+  const pair p = pair_new(m, TIDE_STREAM_NON_BLOCKING);
+  begin(m, p.a, TIDE_CAPTURE_GLOBAL);
+  begin(m, p.b, TIDE_CAPTURE_GLOBAL);
+  T_NE(id_of(m, p.a), id_of(m, p.b));
 
-  T_OK(tide_machine_launch_free(m, end(m, first)));
+  T_OK(tide_machine_launch_free(m, end(m, p.a)));
 
-  T_EQ(state_of(m, second), TIDE_CAPTURE_ACTIVE);
-  T_OK(tide_machine_launch_free(m, end(m, second)));
+  T_EQ(state_of(m, p.b), TIDE_CAPTURE_ACTIVE);
+  T_OK(tide_machine_launch_free(m, end(m, p.b)));
 }
 
 CHECK(event__of_a_capture_that_has_ended_must_be_recorded_again) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  const tide_event event = event_new(m, 0);
+  const pair p = recorded_new(m);
   bool is_done = false;
-  begin(m, stream, TIDE_CAPTURE_GLOBAL);
-  T_OK(tide_machine_event_record(m, 0, event, stream));
-  (void)end(m, stream);
+  (void)end(m, p.a);
 
-  T_STATUS(tide_machine_event_query(m, event, &is_done), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_machine_event_synchronize(m, event), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_machine_stream_wait(m, 0, stream, event), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_machine_event_query(m, p.event, &is_done), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_machine_event_synchronize(m, p.event), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_machine_stream_wait(m, 0, p.a, p.event), TIDE_ERR_ARGUMENT);
 
-  T_OK(tide_machine_event_record(m, 0, event, stream));
-  T_OK(tide_machine_event_synchronize(m, event));
+  T_OK(tide_machine_event_record(m, 0, p.event, p.a));
+  T_OK(tide_machine_event_synchronize(m, p.event));
+  T_CHECK(event_is_done(m, p.event));
 }
 
 typedef struct ender {
@@ -448,9 +344,7 @@ static void* thread_ends_capture(void* user) {
 
 static ender end_on_a_thread(tide_machine* m, tide_stream stream) {
   ender e = { m, stream, TIDE_OK, NULL };
-  pthread_t thread;
-  t_thread_start(&thread, thread_ends_capture, &e);
-  t_thread_join(thread);
+  on_a_thread(thread_ends_capture, &e);
   return e;
 }
 
@@ -464,10 +358,7 @@ CHECK(capture_end__belongs_to_the_thread_that_began) {
 
     T_EQ(e.status, TIDE_ERR_CAPTURE);
     T_PTR_EQ(e.graph, NULL);
-    tide_launch graph = NULL;
-    const tide_status ended = tide_machine_capture_end(m, 0, stream, &graph);
-    T_CHECK(ended == TIDE_OK || ended == TIDE_ERR_CAPTURE);
-    expect_usable(m, stream);
+    (void)end_any(m, stream);
   }
 }
 
@@ -480,36 +371,30 @@ CHECK(capture_end__of_a_relaxed_capture_may_come_from_any_thread) {
   const ender e = end_on_a_thread(m, stream);
 
   T_EQ(e.status, TIDE_OK);
-  T_OK(tide_machine_launch(m, 0, e.graph, stream));
+  launch(m, e.graph, stream);
   stream_finish(m, 0, stream);
   T_EQ(atomic_load(&done), 1);
 }
 
-static void capture_round(tide_machine* m, tide_stream a, tide_stream b, tide_event event, uint8_t* raw) {
-  begin(m, a, TIDE_CAPTURE_THREAD_LOCAL);
-  T_OK(tide_machine_fill(m, 0, a, raw, 1, BYTES));
-  stream_follow(m, b, a, event);
-  T_OK(tide_machine_fill(m, 0, b, raw, 2, BYTES));
-  stream_follow(m, a, b, event);
-  const tide_launch graph = end(m, a);
-  T_OK(tide_machine_launch(m, 0, graph, a));
-  T_OK(tide_machine_launch_free(m, graph));
-  stream_finish(m, 0, a);
-}
-
 static void* thread_captures(void* user) {
   tide_machine* const m = user;
-  const tide_stream a = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
-  const tide_stream b = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
-  const tide_event event = event_new(m, 0);
-  uint8_t* const raw = raw_new(m, 0, BYTES);
-  for (size_t i = 0; i < t_scaled(50); ++i) capture_round(m, a, b, event, raw);
+  const pair p = pair_new(m, TIDE_STREAM_NON_BLOCKING);
+  for (size_t i = 0; i < t_scaled(50); ++i) {
+    begin(m, p.a, TIDE_CAPTURE_THREAD_LOCAL);
+    fill(m, p.a, p.raw, 1);
+    stream_follow(m, p.b, p.a, p.event);
+    fill(m, p.b, p.raw, 2);
+    stream_follow(m, p.a, p.b, p.event);
+    const tide_launch graph = end(m, p.a);
+    launch(m, graph, p.a);
+    T_OK(tide_machine_launch_free(m, graph));
+    stream_finish(m, 0, p.a);
+  }
   return NULL;
 }
 
 CHECK(capture__on_four_threads_at_once) {
   pthread_t threads[4];
-
   for (size_t i = 0; i < 4; ++i) t_thread_start(&threads[i], thread_captures, m);
   for (size_t i = 0; i < 4; ++i) t_thread_join(threads[i]);
 

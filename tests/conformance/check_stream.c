@@ -4,9 +4,9 @@
 // Conformance: streams: making, running, waiting, threads.
 #include "conformance/check.h"
 
-CHECK_FILE(check_stream);
+#include "conformance/captures.h"
 
-#define BYTES 4096u
+CHECK_FILE(check_stream);
 
 CHECK(stream_new__gives_handles_of_its_own) {
   const tide_stream a = stream_new(m, 0, 0);
@@ -22,9 +22,7 @@ CHECK(stream_new__clamps_the_priority) {
   static const int priorities[] = { -1000, 0, 1000, INT32_MIN, INT32_MAX };
   for (size_t i = 0; i < sizeof priorities / sizeof *priorities; ++i) {
     tide_stream stream = NULL;
-
     T_OK(tide_machine_stream_new(m, 0, 0, priorities[i], &stream));
-
     T_OK(tide_machine_stream_free(m, 0, stream));
   }
 }
@@ -73,18 +71,16 @@ CHECK(stream__runs_in_order) {
 }
 
 CHECK(stream__work_waits_for_the_callback_before_it) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  uint8_t* const raw = raw_new(m, 0, BYTES);
-  device_fill(m, 0, raw, 1, BYTES);
+  const pair p = pair_new(m, 0);
+  device_fill(m, 0, p.raw, 1, BYTES);
   gate held;
-  gate_close(&held, m, 0, stream);
+  hold_up(&held, m, p.a);
 
-  T_OK(tide_machine_fill(m, 0, stream, raw, 2, BYTES));
-  expect_filled(m, 0, raw, 1, BYTES);
+  fill(m, p.a, p.raw, 2);
+  expect_filled(m, 0, p.raw, 1, BYTES);
   gate_open(&held);
-  stream_finish(m, 0, stream);
 
-  expect_filled(m, 0, raw, 2, BYTES);
+  finish_filled(m, p.a, p.raw, 2);
 }
 
 static uint64_t stream_number(tide_machine* m, tide_stream stream) {
@@ -95,14 +91,13 @@ static uint64_t stream_number(tide_machine* m, tide_stream stream) {
   return number;
 }
 
-// A driver that is too old tells none.
+// An old driver reports no numbers.
 CHECK(stream_info__gives_every_stream_a_number_of_its_own) {
   enum { STREAMS = 100 };
   uint64_t numbers[STREAMS + 1] = { stream_number(m, NULL) };
   if (numbers[0] == 0) t_skip("the driver has no numbers for streams");
   for (size_t i = 1; i <= STREAMS; i++) {
-    tide_stream stream = NULL;
-    T_OK(tide_machine_stream_new(m, 0, 0, 0, &stream));
+    const tide_stream stream = stream_new(m, 0, 0);
     numbers[i] = stream_number(m, stream);
     T_EQ(stream_number(m, stream), numbers[i]);
     T_OK(tide_machine_stream_free(m, 0, stream));  // the next may have its handle
@@ -112,83 +107,60 @@ CHECK(stream_info__gives_every_stream_a_number_of_its_own) {
 
 CHECK(stream_info__tells_whether_the_stream_is_captured) {
   const tide_stream stream = stream_new(m, 0, 0);
-  tide_launch graph = NULL;
   bool is_captured = false;
   uint64_t number = 0;
-  T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_RELAXED));
+  begin(m, stream, TIDE_CAPTURE_RELAXED);
   T_OK(tide_machine_stream_info(m, 0, stream, &is_captured, &number));
   T_CHECK(is_captured);
-  T_OK(tide_machine_capture_end(m, 0, stream, &graph));
+  (void)end(m, stream);
   T_CHECK(number == 0 || number == stream_number(m, stream));
-  T_OK(tide_machine_launch_free(m, graph));
 }
 
+// A query that waited would return when the gate gives up, and find the stream idle.
 CHECK(stream_query__tells_whether_work_is_left) {
   const tide_stream stream = stream_new(m, 0, 0);
-  uint8_t* const raw = raw_new(m, 0, BYTES);
   T_CHECK(stream_is_idle(m, 0, stream));
   gate held;
-  gate_close(&held, m, 0, stream);
-  T_OK(tide_machine_fill(m, 0, stream, raw, 2, BYTES));
-
-  T_CHECK(!stream_is_idle(m, 0, stream));
-  gate_open(&held);
-  stream_finish(m, 0, stream);
-
-  T_CHECK(stream_is_idle(m, 0, stream));
-}
-
-// A query that waited would come back when the gate gives up, and find the stream idle.
-CHECK_REAL(stream_query__does_not_wait) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  gate held;
-  gate_close(&held, m, 0, stream);
+  hold_up(&held, m, stream);
 
   for (int i = 0; i < 100; ++i) T_CHECK(!stream_is_idle(m, 0, stream));
+  let_go(&held);
 
-  gate_open(&held);
-  stream_finish(m, 0, stream);
+  T_CHECK(stream_is_idle(m, 0, stream));
 }
 
 CHECK(stream__queueing_does_not_wait) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  const tide_event event = event_new(m, 0);
-  uint8_t* const raw = raw_new(m, 0, 2 * BYTES);
+  const pair p = pair_new(m, 0);
   atomic_int done = 0;
   gate held;
-  gate_close(&held, m, 0, stream);
+  hold_up(&held, m, p.a);
 
   for (int i = 0; i < 20; ++i) {
-    T_OK(tide_machine_fill(m, 0, stream, raw, 1, BYTES));
-    T_OK(tide_machine_copy(m, 0, stream, raw + BYTES, raw, BYTES));
-    T_OK(tide_machine_event_record(m, 0, event, stream));
-    T_OK(tide_machine_stream_wait(m, 0, stream, event));
-    T_OK(tide_machine_call(m, 0, stream, call_count, &done));
+    fill(m, p.a, p.raw, 1);
+    T_OK(tide_machine_copy(m, 0, p.a, p.raw + BYTES, p.raw, BYTES));
+    stream_follow(m, p.a, p.a, p.event);
+    T_OK(tide_machine_call(m, 0, p.a, call_count, &done));
   }
 
   T_EQ(atomic_load(&done), 0);
-  gate_open(&held);
-  stream_finish(m, 0, stream);
+  let_go(&held);
   T_EQ(atomic_load(&done), 20);
 }
 
 CHECK(stream_free__lets_queued_work_run) {
-  const tide_stream slow = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
-  const tide_stream stream = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
-  const tide_event event = event_new(m, 0);
-  uint8_t* const raw = raw_new(m, 0, BYTES);
-  device_fill(m, 0, raw, 1, BYTES);
+  const pair p = pair_new(m, TIDE_STREAM_NON_BLOCKING);
+  device_fill(m, 0, p.raw, 1, BYTES);
   gate held;
-  gate_close(&held, m, 0, slow);
-  T_OK(tide_machine_fill(m, 0, slow, raw, 2, BYTES));
-  stream_follow(m, stream, slow, event);
-  T_OK(tide_machine_fill(m, 0, stream, raw, 3, BYTES));
+  hold_up(&held, m, p.a);
+  fill(m, p.a, p.raw, 2);
+  stream_follow(m, p.b, p.a, p.event);
+  fill(m, p.b, p.raw, 3);
 
-  T_OK(tide_machine_stream_free(m, 0, stream));
+  T_OK(tide_machine_stream_free(m, 0, p.b));
   gate_open(&held);
   T_OK(tide_machine_device_synchronize(m, 0));
 
-  expect_filled(m, 0, raw, 3, BYTES);
+  expect_filled(m, 0, p.raw, 3, BYTES);
 }
 
 CHECK(stream_free__refuses_the_default_streams) {
@@ -201,20 +173,15 @@ CHECK(stream_free__refuses_the_default_streams) {
 }
 
 CHECK(stream__one_that_stands_still_holds_up_no_other) {
-  const tide_stream a = stream_new(m, 0, 0);
-  const tide_stream b = stream_new(m, 0, 0);
-  uint8_t* const raw = raw_new(m, 0, 2 * BYTES);
+  const pair p = pair_new(m, 0);
   gate held;
-  gate_close(&held, m, 0, a);
-  T_OK(tide_machine_fill(m, 0, a, raw, 1, BYTES));
+  hold_up(&held, m, p.a);
 
-  T_OK(tide_machine_fill(m, 0, b, raw + BYTES, 2, BYTES));
-  stream_finish(m, 0, b);
+  fill(m, p.b, p.raw, 2);
+  finish_filled(m, p.b, p.raw, 2);
 
-  T_CHECK(!stream_is_idle(m, 0, a));
-  expect_filled(m, 0, raw + BYTES, 2, BYTES);
-  gate_open(&held);
-  stream_finish(m, 0, a);
+  T_CHECK(!stream_is_idle(m, 0, p.a));
+  let_go(&held);
 }
 
 CHECK(device_synchronize__waits_for_every_stream) {
@@ -241,33 +208,20 @@ CHECK(device_synchronize__waits_for_one_device_alone) {
   T_OK(tide_machine_device_synchronize(m, 0));
 
   T_CHECK(!stream_is_idle(m, 1, other));
-  gate_open(&held);
-  stream_finish(m, 1, other);
+  let_go(&held);
 }
 
-typedef struct late_work {
-  tide_machine* m;
-  uint8_t* memory;
-} late_work;
-
-static void* thread_queues_and_ends(void* user) {
-  const late_work* const w = user;
-  T_OK(tide_machine_call(w->m, 0, TIDE_STREAM_PER_THREAD, call_slow, NULL));
-  T_OK(tide_machine_fill(w->m, 0, TIDE_STREAM_PER_THREAD, w->memory, 9, BYTES));
-  return NULL;
-}
+// ---------------------------------------------------------------------------------------------------
+// Threads
 
 CHECK(call__from_many_threads_all_run) {
-  enum { COUNT = 4 };
-  static late_work w[COUNT];
-  pthread_t threads[COUNT];
-  for (size_t i = 0; i < COUNT; ++i) w[i] = (late_work){ m, raw_new(m, 0, BYTES) };
+  late_work w[4];
+  for (size_t i = 0; i < 4; ++i) w[i] = (late_work){ m, raw_new(m, 0, BYTES) };
 
-  for (size_t i = 0; i < COUNT; ++i) t_thread_start(&threads[i], thread_queues_and_ends, &w[i]);
-  for (size_t i = 0; i < COUNT; ++i) t_thread_join(threads[i]);
+  on_four_threads(thread_queues_and_ends, w, 4, sizeof *w);
   T_OK(tide_machine_device_synchronize(m, 0));
 
-  for (size_t i = 0; i < COUNT; ++i) expect_filled(m, 0, w[i].memory, 9, BYTES);
+  for (size_t i = 0; i < 4; ++i) expect_filled(m, 0, w[i].memory, 9, BYTES);
 }
 
 typedef struct pusher {
@@ -285,10 +239,8 @@ static void* thread_pushes(void* user) {
 CHECK(stream__takes_work_from_several_threads) {
   atomic_int done = 0;
   pusher p = { m, stream_new(m, 0, 0), &done };
-  pthread_t threads[4];
 
-  for (size_t i = 0; i < 4; ++i) t_thread_start(&threads[i], thread_pushes, &p);
-  for (size_t i = 0; i < 4; ++i) t_thread_join(threads[i]);
+  on_four_threads(thread_pushes, &p, 1, sizeof p);
   stream_finish(m, 0, p.stream);
 
   T_EQ(atomic_load(&done), 400);
@@ -336,16 +288,12 @@ static void* thread_hammers(void* user) {
 
 CHECK(machine__serves_four_threads_at_once) {
   hammer h[4];
-  pthread_t threads[4];
   const int last = tide_machine_device_count(m) - 1;
   const tide_stream shared[2] = { stream_new(m, 0, 0), stream_new(m, last, 0) };
   const size_t before = free_bytes(m, 0) + free_bytes(m, last);
+  for (size_t i = 0; i < 4; ++i) h[i] = (hammer){ m, { shared[0], shared[1] }, i };
 
-  for (size_t i = 0; i < 4; ++i) {
-    h[i] = (hammer){ m, { shared[0], shared[1] }, i };
-    t_thread_start(&threads[i], thread_hammers, &h[i]);
-  }
-  for (size_t i = 0; i < 4; ++i) t_thread_join(threads[i]);
+  on_four_threads(thread_hammers, h, 4, sizeof *h);
 
   if (is_emulated(m)) T_EQ(free_bytes(m, 0) + free_bytes(m, last), before);
 }

@@ -16,7 +16,7 @@
 #define SKIPPED 77
 #define REASON_BYTES 300
 
-// The files of checks. Naming them makes the linker take them out of the static library, with the
+// The files of checks. These references make the linker include them from the static library, with the
 // constructors that register their checks.
 extern const char tide_check_memory, tide_check_copy, tide_check_stream, tide_check_order, tide_check_event,
     tide_check_virtual, tide_check_capture, tide_check_launch, tide_check_rules, tide_check_fault;
@@ -105,7 +105,7 @@ static void report(const tide_conformance* suite, const tide_check* check, int s
   }
 }
 
-// Runs one check in a child. Returns false if there is no process for it.
+// Runs one check in a child process. Returns false if it cannot be started.
 static bool check_fork(const tide_conformance* suite, const tide_check* check, totals* sum) {
   int status = 0;
   (void)fflush(NULL);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Asserts, random numbers, time and threads, for tests (t.h) and for the checks of the conformance suite
-// (check.h). Whoever includes this has declared t_fail(), which prints and ends the process. If it defines
-// T_WHEN_UNSUPPORTED, that is done first when a call that must succeed is TIDE_ERR_UNSUPPORTED.
+// Asserts, random numbers, time and threads, for tests (t.h) and for checks of the conformance suite
+// (check.h). The including file declares t_fail(), which prints and ends the process. If it defines
+// T_WHEN_UNSUPPORTED, that runs first when a call that must succeed returns TIDE_ERR_UNSUPPORTED.
 #ifndef TIDEMARK_CONFORMANCE_EXPECT_H
 #define TIDEMARK_CONFORMANCE_EXPECT_H
 
@@ -94,7 +94,7 @@ static inline void t_check_filled(const char* file, int line, const void* memory
       t_fail_order(__FILE__, __LINE__, #a " " #order " " #b, (intmax_t)t_a_, (intmax_t)t_b_); \
     }                                                                                         \
   } while (0)
-#define T_EQ(a, b) T_ORDER(a, ==, b)  // of integers, enums and bools; the orders compare as unsigned
+#define T_EQ(a, b) T_ORDER(a, ==, b)  // for integers, enums and bools; compares as unsigned
 #define T_NE(a, b) T_ORDER(a, !=, b)
 #define T_LT(a, b) T_ORDER(a, <, b)
 #define T_LE(a, b) T_ORDER(a, <=, b)
@@ -109,7 +109,7 @@ static inline void t_check_filled(const char* file, int line, const void* memory
     if (t_got_ != t_want_) t_fail_status(__FILE__, __LINE__, #expression, t_got_, t_want_); \
   } while (0)
 #define T_OK(expression) T_STATUS(expression, TIDE_OK)
-#define T_ANY(expression) t_take_any(expression)  // whatever the status is
+#define T_ANY(expression) t_take_any(expression)  // accepts any status
 
 // ---------------------------------------------------------------------------------------------------
 // Random numbers
@@ -118,7 +118,7 @@ typedef struct t_rng {
   uint64_t state;
 } t_rng;
 
-// Splitmix64: every seed gives a full-period stream.
+// SplitMix64: every seed gives a sequence with the full period.
 static inline uint64_t t_rng_next(t_rng* rng) {
   uint64_t z = (rng->state += 0x9e3779b97f4a7c15u);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -129,7 +129,7 @@ static inline uint64_t t_rng_next(t_rng* rng) {
 // A number below `limit`, which is not 0.
 static inline uint64_t t_rng_below(t_rng* rng, uint64_t limit) { return t_rng_next(rng) % limit; }
 
-// A generator for one user (a test, a thread): the same seed and index give the same numbers.
+// A generator for a test or thread. The same seed and index give the same numbers.
 static inline t_rng t_rng_of(uint64_t seed, uint64_t index) {
   t_rng rng = { seed ^ (index * 0xd1342543de82ef95u) };
   return rng;
@@ -149,8 +149,7 @@ static inline void t_sleep_us(uint64_t us) {
   (void)nanosleep(&pause, NULL);
 }
 
-// Waits for what another thread or process brings about. A loaded computer may take long; what never comes
-// is a failure after five minutes.
+// Waits for a condition that another thread or process makes true. Fails after five minutes.
 #define T_WAIT(condition)                                                     \
   do {                                                                        \
     const uint64_t t_end_ = t_now_ns() + (uint64_t)300 * 1000000000u;         \

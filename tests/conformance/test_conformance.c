@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The conformance suite on the machines of the library: each check is a test for each machine.
+// The conformance suite on the machines of the library. Each check is one test for each machine.
 #include "machine/machines.h"
 
 #include "conformance/suite.h"

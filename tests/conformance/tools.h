@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What tests and checks do with a machine: ask, make things, look into memory, hold work up.
+// Helpers of tests and checks for any machine: queries, new objects, memory contents, held work.
 //
-// The dry machine has addresses but no memory, pinned memory included: nothing may be read or written there,
-// and expect_filled() leaves the comparison out.
+// On the dry machine no memory may be read or written, pinned memory included, and expect_filled() compares
+// nothing.
 #ifndef TIDEMARK_CONFORMANCE_TOOLS_H
 #define TIDEMARK_CONFORMANCE_TOOLS_H
 
@@ -20,7 +20,7 @@
 #define GIB ((size_t)1 << 30)
 
 // ---------------------------------------------------------------------------------------------------
-// Questions
+// Queries
 
 static inline bool is_host(const tide_machine* m) { return strcmp(tide_machine_name(m), "host") == 0; }
 
@@ -28,10 +28,10 @@ static inline bool is_dry(const tide_machine* m) { return strcmp(tide_machine_na
 
 static inline bool is_cuda(const tide_machine* m) { return strcmp(tide_machine_name(m), "cuda") == 0; }
 
-// Free memory of the emulated machines is that of the machine alone. A driver counts other processes too.
+// On an emulated machine, other processes do not change the free memory.
 static inline bool is_emulated(const tide_machine* m) { return is_host(m) || is_dry(m); }
 
-// Does memory hold what is written there? On dry it is only addresses.
+// False on dry, whose addresses have no memory behind them.
 static inline bool machine_has_memory(tide_machine* m) { return tide_machine_pinned_memory(m, 0).is_host; }
 
 static inline void need_two_devices(const tide_machine* m) {
@@ -83,7 +83,7 @@ static inline bool event_is_done(tide_machine* m, tide_event event) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Making things
+// New objects
 
 static inline uint8_t* raw_new(tide_machine* m, int device, size_t bytes) {
   void* address = NULL;
@@ -113,7 +113,7 @@ static inline tide_physical physical_new(tide_machine* m, int device, size_t byt
   return physical;
 }
 
-// New physical memory of a device, mapped at an address, which alone keeps it.
+// Maps new physical memory at an address. Only the mapping keeps the memory alive.
 static inline void map_new(tide_machine* m, int device, uint8_t* address, size_t bytes) {
   const tide_physical physical = physical_new(m, device, bytes);
   T_OK(tide_machine_map(m, address, physical));
@@ -135,7 +135,7 @@ static inline tide_event event_new(tide_machine* m, int device) {
   return event;
 }
 
-// `after` goes on when what is queued on `before` is done.
+// Makes `after` wait for the work queued on `before`.
 static inline void stream_follow(tide_machine* m, tide_stream after, tide_stream before, tide_event event) {
   T_OK(tide_machine_event_record(m, 0, event, before));
   T_OK(tide_machine_stream_wait(m, 0, after, event));
@@ -146,12 +146,12 @@ static inline void stream_finish(tide_machine* m, int device, tide_stream stream
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What a device holds
+// Contents of device memory
 
 #define WINDOW_BYTES (64 * KIB)
 
-// Pinned memory and a stream for each device, to look at its memory with. They are never freed, because that
-// may wait for work that a test holds up.
+// Pinned memory and one stream for each device, to read and write its memory with. They are never freed:
+// freeing them could wait for work that a test blocks.
 typedef struct window {
   tide_machine* machine;
   uint8_t* memory;
@@ -212,10 +212,10 @@ static inline void expect_filled_at(const char* file, int line, tide_machine* m,
   expect_filled_at(__FILE__, __LINE__, m, device, address, value, bytes)
 
 // ---------------------------------------------------------------------------------------------------
-// Work that takes as long as a test wants
+// Blocked work
 
-// Holds a stream up: work queued behind it waits until gate_open(). On dry the stream itself is held, because
-// no thread beside the caller runs there.
+// Blocks a stream: work queued behind the gate waits until gate_open(). On dry the stream itself is held,
+// because no other thread runs there.
 typedef struct gate {
   tide_machine* machine;
   tide_stream stream;
@@ -242,6 +242,18 @@ static inline void gate_open(gate* g) {
   else atomic_store(&g->is_open, true);
 }
 
+// Closes a gate on a stream of device 0, which stays busy until let_go().
+static inline void hold_up(gate* g, tide_machine* m, tide_stream stream) {
+  gate_close(g, m, 0, stream);
+  if (is_dry(m)) T_OK(tide_dry_work(m, 0, stream, 1));
+}
+
+// Opens the gate and waits for the stream.
+static inline void let_go(gate* g) {
+  gate_open(g);
+  stream_finish(g->machine, g->device, g->stream);
+}
+
 // A callback that is slow enough to lose a race.
 static inline void call_slow(void* user) {
   (void)user;
@@ -250,7 +262,7 @@ static inline void call_slow(void* user) {
 
 static inline void call_count(void* user) { atomic_fetch_add((atomic_int*)user, 1); }
 
-// Waits for a counter that a callback moves.
+// Waits for a counter that callbacks increment.
 static inline void wait_for(atomic_int* counter, int value) {
   T_WAIT(atomic_load(counter) >= value);
   T_EQ(atomic_load(counter), value);
@@ -259,7 +271,7 @@ static inline void wait_for(atomic_int* counter, int value) {
 // ---------------------------------------------------------------------------------------------------
 // Buffers, pointers, faults
 
-// Page-aligned memory of the process that is written to, so that locking finds pages.
+// Page-aligned memory of the process. It is written to, so that there are pages to lock.
 static inline uint8_t* buffer_new(size_t bytes) {
   void* buffer = NULL;
   T_EQ(posix_memalign(&buffer, 65536, bytes), 0);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the tests of the caches above a machine share: work that is held up, calls that fail, and what a visit
-// shows.
+// Helpers for tests of the caches above a machine: streams, calls that fail, and the results of a visit.
 #ifndef TIDEMARK_TESTS_CACHES_H
 #define TIDEMARK_TESTS_CACHES_H
 
@@ -13,21 +12,7 @@ static const tide_block block_none = { NULL, 0 };
 
 static inline uint8_t* bytes_of(tide_block block) { return block.address; }
 
-// ---------------------------------------------------------------------------------------------------
-// Streams
-
 static inline tide_stream side_new(tide_machine* m) { return stream_new(m, 0, TIDE_STREAM_NON_BLOCKING); }
-
-// Queues work that is not done before let_go(), which waits until it is.
-static inline void hold_up(gate* g, tide_machine* m, tide_stream stream) {
-  gate_close(g, m, 0, stream);
-  if (is_dry(m)) T_OK(tide_dry_work(m, 0, stream, 1));
-}
-
-static inline void let_go(gate* g) {
-  gate_open(g);
-  stream_finish(g->machine, g->device, g->stream);
-}
 
 // ---------------------------------------------------------------------------------------------------
 // Calls that fail
@@ -49,12 +34,12 @@ static inline void break_calls(tide_machine* m, tide_call call, tide_status stat
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Looking inside
+// Visits
 
 #define SEEN_SEGMENTS 256
 #define SEEN_BLOCKS 8192
 
-// Everything that a visit shows; blocks stand behind those of the segments before.
+// Everything that a visit reports. first_block[i] is the index of the first block of segment i.
 typedef struct seen {
   size_t segment_count;
   size_t block_count;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A heap for objects under test: it counts what is out, checks what comes back, and fails on command.
+// A heap for tests: it counts its allocations, checks each release, and can be told to fail.
 #ifndef TIDEMARK_TESTS_COUNTING_HEAP_H
 #define TIDEMARK_TESTS_COUNTING_HEAP_H
 
@@ -11,7 +11,7 @@
 
 typedef struct counting_heap {
   tide_heap heap;
-  atomic_size_t outstanding;  // bytes handed out and not given back
+  atomic_size_t outstanding;  // bytes that are not released
   atomic_size_t allocs;       // made so far
   atomic_size_t fail_at;      // the index of the alloc that fails
   bool is_exhausted;          // all after it fail too

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The machines that the tests of this folder run on. The checks that hold for every machine are in
-// tests/conformance; here is what is particular to ours.
+// The machines for the tests of this folder. Checks that every machine must pass are in tests/conformance;
+// tests here are about details of our own machines.
 //
 //   MACHINE_TEST(test_stream__runs_in_order) { ... tide_machine* m ... }     host, dry and cuda
 //   EMULATED_TEST(test_stream__knows_stale_handles) { ... }                  host and dry
 //
-// A test gets a fresh machine `m` of two devices of 256 MiB (cuda: what is there, or the test is skipped). It
-// may leave everything it made to tide_machine_free(); after that no descriptor, no thread and no byte of the
-// machine's heap may be left.
+// A test gets a new machine `m` with two devices of 256 MiB. On cuda it gets the existing devices, or is
+// skipped. It need not free its objects: tide_machine_free() does. After that, no descriptor, no thread and
+// no byte of the machine's heap may remain.
 #ifndef TIDEMARK_TESTS_MACHINES_H
 #define TIDEMARK_TESTS_MACHINES_H
 
@@ -27,7 +27,7 @@ static const char* const machine_host[] = { "host", NULL };
 static const char* const machine_dry[] = { "dry", NULL };
 
 // ---------------------------------------------------------------------------------------------------
-// Making machines
+// Creating machines
 
 static inline tide_status machine_new(const char* name, const tide_heap* heap, tide_machine** out) {
   if (strcmp(name, "host") == 0) {
@@ -49,7 +49,7 @@ static inline tide_status machine_new(const char* name, const tide_heap* heap, t
   return tide_machine_new_cuda(&options, out);
 }
 
-// The machine that a variant names: its first word. What follows is for the test to read.
+// The name of the machine is the first word of the variant. The rest is for the test.
 static inline const char* machine_variant(void) {
   static char name[8];
   (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(t_variant(), " "), t_variant());
@@ -65,8 +65,7 @@ static inline tide_machine* machine_open(const char* name, const tide_heap* heap
   return m;
 }
 
-// Threads that were joined may be seen by the system for a moment longer. The thread sanitizer starts one
-// of its own with the first that the program starts.
+// The system may list a joined thread for a short time. The thread sanitizer starts one thread of its own.
 static inline void machine_expect_threads(size_t count) {
   const size_t most = count + T_HAS_THREAD_SANITIZER;
   T_WAIT(t_count_threads() <= most);
@@ -80,7 +79,7 @@ static inline void machine_run(void (*body)(tide_machine* m)) {
   counting_heap_init(&records, SIZE_MAX, false);
 
   tide_machine* const m = machine_open(machine_variant(), &records.heap);
-  if (!is_emulated) window_prepare(m, 0);  // later, with work held up, the driver might wait
+  if (!is_emulated) window_prepare(m, 0);  // later, with blocked work, the driver could wait
   body(m);
   tide_machine_free(m);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A second process with a machine of its own, for tests of sharing. The test program executes itself in the
-// role `peer_role`; the two talk over a socket in questions and answers, one struct each, and descriptors
-// travel with them. The peer ends when the socket closes.
+// A second process with its own machine, for tests of sharing. The test program executes itself in the role
+// `peer_role`. The two exchange requests and answers over a socket, one struct each, with descriptors. The
+// peer ends when the socket is closed.
 //
 //   peer p = peer_new();
 //   const peer_message share = peer_ask(&p, PEER_RAW_NEW, bytes);     // the peer allocates and exports
@@ -25,9 +25,7 @@ typedef enum peer_verb {
   PEER_PHYSICAL_IMPORT,  // open `physical`, give the handle up and keep the mapping
   PEER_PHYSICAL_END,     // end the mapping, and free the handle if it is still there
   PEER_FILL,             // write the byte `number` everywhere
-  PEER_CHECK,            // is the byte `number` everywhere? answers `number`: 1 or 0
-  PEER_POINTER_INFO,     // of the memory: `info`
-  PEER_FREE_BYTES        // of device 0: `number`
+  PEER_CHECK             // is the byte `number` everywhere? answers `number`: 1 or 0
 } peer_verb;
 
 typedef struct peer_message {
@@ -38,7 +36,6 @@ typedef struct peer_message {
   char name[8];
   tide_raw_share raw;
   tide_physical_share physical;
-  tide_pointer_info info;
 } peer_message;
 
 typedef t_process peer;
@@ -69,7 +66,8 @@ static inline bool peer_send(int to, const peer_message* message, int descriptor
   return sendmsg(to, &packet, MSG_NOSIGNAL) == (ssize_t)sizeof copy;
 }
 
-// Takes a message, and sets `out_descriptor` to -1 or to what came with it, which the caller closes.
+// Receives a message. Sets `out_descriptor` to -1, or to the descriptor of the message, which the caller
+// closes.
 static inline bool peer_receive(int from, peer_message* out, int* out_descriptor) {
   peer_control control = { .bytes = { 0 } };
   struct iovec part = { out, sizeof *out };
@@ -171,8 +169,6 @@ static inline tide_status peer_answer(peer_state* s, peer_message* message, int 
     case PEER_PHYSICAL_END: return peer_physical_end(s);
     case PEER_FILL: device_fill(s->m, 0, s->memory, (uint8_t)message->number, s->bytes); return TIDE_OK;
     case PEER_CHECK: return peer_check(s, message);
-    case PEER_POINTER_INFO: message->info = pointer_info(s->m, s->memory); return TIDE_OK;
-    case PEER_FREE_BYTES: message->number = free_bytes(s->m, 0); return TIDE_OK;
   }
   return TIDE_ERR_MACHINE;
 }
@@ -197,7 +193,7 @@ T_ROLE(peer_role) {
 // ---------------------------------------------------------------------------------------------------
 // The test's side
 
-// Asks, and takes the answer with the descriptor that comes along in `physical.descriptor`.
+// Sends a request and receives the answer; its descriptor is in `physical.descriptor`.
 static inline peer_message peer_ask_with(peer* p, peer_message question) {
   peer_message answer;
   int descriptor = -1;
@@ -207,7 +203,7 @@ static inline peer_message peer_ask_with(peer* p, peer_message question) {
   return answer;
 }
 
-// Asks what must succeed.
+// Sends a request that must succeed.
 static inline peer_message peer_ask(peer* p, peer_verb verb, uint64_t number) {
   const peer_message question = { .verb = (uint32_t)verb, .number = number };
   const peer_message answer = peer_ask_with(p, question);

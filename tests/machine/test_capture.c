@@ -1,39 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Captures of the host and dry machines, beyond the conformance suite: stale handles, machines and
-// threads that end early.
+// Captures of the host and dry machines, beyond the conformance suite: machines, threads and memory that go
+// during a capture.
 #include "machine/machines.h"
 
 #include "conformance/captures.h"
 
-// ---------------------------------------------------------------------------------------------------
-// Begin and end
-
 EMULATED_TEST(test_machine_free__while_a_capture_is_open) {
-  const tide_stream a = stream_new(m, 0, 0);
-  const tide_stream b = stream_new(m, 0, 0);
-  uint8_t* const raw = raw_new(m, 0, BYTES);
-
-  begin(m, a, TIDE_CAPTURE_RELAXED);
-  T_OK(tide_machine_fill(m, 0, a, raw, 2, BYTES));
-  stream_follow(m, b, a, event_new(m, 0));
-  T_OK(tide_machine_fill(m, 0, b, raw, 3, BYTES));
-
-  T_EQ(state_of(m, b), TIDE_CAPTURE_ACTIVE);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Launching
-
-EMULATED_TEST(test_launch_free__makes_the_handle_stale) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  begin(m, stream, TIDE_CAPTURE_GLOBAL);
-  const tide_launch graph = end(m, stream);
-  T_OK(tide_machine_launch_free(m, graph));
-
-  T_STATUS(tide_machine_launch(m, 0, graph, stream), TIDE_ERR_HANDLE);
-  T_STATUS(tide_machine_launch_free(m, graph), TIDE_ERR_HANDLE);
+  const pair p = joined_new(m);
+  fill(m, p.b, p.raw, 3);
+  T_EQ(state_of(m, p.b), TIDE_CAPTURE_ACTIVE);
 }
 
 HOST_TEST(test_launch__after_its_memory_was_given_back_does_no_harm) {
@@ -51,10 +28,7 @@ HOST_TEST(test_launch__after_its_memory_was_given_back_does_no_harm) {
   expect_usable(m, stream);
 }
 
-// ---------------------------------------------------------------------------------------------------
-// Threads
-
-// The stream of a thread goes with the thread, in the middle of a capture.
+// The default stream of a thread ends with the thread, here in the middle of a capture.
 static void* thread_leaves_a_capture(void* user) {
   tide_machine* const m = user;
   uint8_t* const raw = raw_new(m, 0, BYTES);
@@ -65,9 +39,7 @@ static void* thread_leaves_a_capture(void* user) {
 
 EMULATED_TEST(test_capture__of_a_thread_that_ended_does_no_harm) {
   for (int i = 0; i < 5; ++i) {
-    pthread_t thread;
-    t_thread_start(&thread, thread_leaves_a_capture, m);
-    t_thread_join(thread);
+    on_a_thread(thread_leaves_a_capture, m);
     const tide_stream next = stream_new(m, 0, 0);
     begin(m, next, TIDE_CAPTURE_RELAXED);
     T_EQ(state_of(m, next), TIDE_CAPTURE_ACTIVE);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Streams and events of our machines, beyond the conformance suite: work whose memory was freed,
-// callbacks, threads that end.
+// Streams and events of our machines, beyond the conformance suite: callbacks, threads that end, and work
+// whose memory was freed before it ran.
 #include "machine/machines.h"
 
-#define BYTES 4096u
+#include "conformance/streams.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Streams beside each other
@@ -38,26 +38,10 @@ HOST_TEST(test_stream__two_run_at_the_same_time) {
 // ---------------------------------------------------------------------------------------------------
 // Order
 
-typedef struct late_work {
-  tide_machine* m;
-  uint8_t* memory;
-} late_work;
-
-static void* thread_queues_and_ends(void* user) {
-  const late_work* const w = user;
-  T_OK(tide_machine_call(w->m, 0, TIDE_STREAM_PER_THREAD, call_slow, NULL));
-  T_OK(tide_machine_fill(w->m, 0, TIDE_STREAM_PER_THREAD, w->memory, 9, BYTES));
-  return NULL;
-}
-
 EMULATED_TEST(test_per_thread_stream__of_many_short_threads_leaves_nothing) {
   const size_t threads = t_count_threads();
   late_work w = { m, raw_new(m, 0, BYTES) };
-  for (int i = 0; i < 200; ++i) {
-    pthread_t thread;
-    t_thread_start(&thread, thread_queues_and_ends, &w);
-    t_thread_join(thread);
-  }
+  for (int i = 0; i < 200; ++i) on_a_thread(thread_queues_and_ends, &w);
   T_OK(tide_machine_device_synchronize(m, 0));
 
   T_LE(t_count_threads(), threads + 64);
@@ -118,104 +102,69 @@ static void* thread_leaves_a_callback(void* user) {
 
 EMULATED_TEST(test_call__the_function_may_use_another_machine) {
   leaver l = { m, 0 };
-  pthread_t thread;
 
   T_OK(tide_machine_call(m, 0, NULL, call_other_machine, &l.done));
   stream_finish(m, 0, NULL);
-  t_thread_start(&thread, thread_leaves_a_callback, &l);
-  t_thread_join(thread);
+  on_a_thread(thread_leaves_a_callback, &l);
   T_OK(tide_machine_device_synchronize(m, 0));
 
   T_EQ(atomic_load(&l.done), 2);
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Work that comes too late
+// Memory that is freed before its work ran
 
+// The work is skipped and reported once. It touches neither its other end nor memory that came later.
 HOST_TEST(test_raw_release__before_its_work_ran_is_reported_by_the_next_synchronize) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  uint8_t* const a = raw_new(m, 0, BYTES);
-  uint8_t* const b = raw_new(m, 0, BYTES);
-  device_fill(m, 0, b, 0x0b, BYTES);
-  gate held;
-  gate_close(&held, m, 0, stream);
-  T_OK(tide_machine_copy(m, 0, stream, b, a, BYTES));
-
-  T_OK(tide_machine_raw_release(m, 0, a));
-  gate_open(&held);
-
-  T_STATUS(tide_machine_stream_synchronize(m, 0, stream), TIDE_ERR_MACHINE);
-  T_OK(tide_machine_stream_synchronize(m, 0, stream));
-  expect_filled(m, 0, b, 0x0b, BYTES);
-}
-
-HOST_TEST(test_raw_release__before_its_work_ran_does_not_touch_the_next_block) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  uint8_t* const a = raw_new(m, 0, BYTES);
-  gate held;
-  gate_close(&held, m, 0, stream);
-  T_OK(tide_machine_fill(m, 0, stream, a, 0xee, BYTES));
-
-  T_OK(tide_machine_raw_release(m, 0, a));
-  uint8_t* const next = raw_new(m, 0, BYTES);
-  device_fill(m, 0, next, 0x11, BYTES);
-  gate_open(&held);
-
-  T_STATUS(tide_machine_stream_synchronize(m, 0, stream), TIDE_ERR_MACHINE);
-  expect_filled(m, 0, next, 0x11, BYTES);
-}
-
-HOST_TEST(test_raw_release__before_its_work_ran_is_reported_by_the_device_too) {
   const tide_stream stream = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
-  uint8_t* const a = raw_new(m, 0, BYTES);
-  gate held;
-  gate_close(&held, m, 0, stream);
-  T_OK(tide_machine_fill(m, 0, stream, a, 0xee, BYTES));
+  uint8_t* const kept = raw_new(m, 0, BYTES);
+  device_fill(m, 0, kept, 0x0b, BYTES);
+  for (int i = 0; i < 3; ++i) {
+    uint8_t* const freed = raw_new(m, 0, BYTES);
+    gate held;
+    gate_close(&held, m, 0, stream);
+    if (i == 0) T_OK(tide_machine_copy(m, 0, stream, kept, freed, BYTES));
+    else fill(m, stream, freed, 0xee);
 
-  T_OK(tide_machine_raw_release(m, 0, a));
-  gate_open(&held);
+    T_OK(tide_machine_raw_release(m, 0, freed));
+    uint8_t* const next = raw_new(m, 0, BYTES);
+    device_fill(m, 0, next, 0x11, BYTES);
+    gate_open(&held);
 
-  T_STATUS(tide_machine_device_synchronize(m, 0), TIDE_ERR_MACHINE);
-  T_OK(tide_machine_device_synchronize(m, 0));
-  T_OK(tide_machine_device_synchronize(m, 1));
+    if (i == 2) T_STATUS(tide_machine_device_synchronize(m, 0), TIDE_ERR_MACHINE);
+    else T_STATUS(tide_machine_stream_synchronize(m, 0, stream), TIDE_ERR_MACHINE);
+    T_STR_HAS(tide_last_error()->text, i == 0 ? "copy" : "fill");
+    finish_filled(m, stream, kept, 0x0b);
+    finish_filled(m, stream, next, 0x11);
+    T_OK(tide_machine_device_synchronize(m, 1));
+  }
 }
 
-HOST_TEST(test_unmap__before_its_work_ran_does_no_harm) {
+HOST_TEST(test_unmap_and_pinned_release__before_their_work_ran_do_no_harm) {
   const size_t unit = granularity(m);
   const tide_stream stream = stream_new(m, 0, 0);
   uint8_t* const range = reserve(m, 0, unit);
+  uint8_t* const raw = raw_new(m, 0, MIB);
+  uint8_t* const pinned = pinned_new(m, MIB);
   map_new(m, 0, range, unit);
   gate held;
   gate_close(&held, m, 0, stream);
   T_OK(tide_machine_fill(m, 0, stream, range, 0xee, unit));
-
-  T_OK(tide_machine_unmap(m, range, unit));
-  gate_open(&held);
-
-  const tide_status status = tide_machine_stream_synchronize(m, 0, stream);
-  T_CHECK(status == TIDE_OK || status == TIDE_ERR_MACHINE);
-  T_EQ(free_bytes(m, 0), MACHINE_CAPACITY);
-}
-
-HOST_TEST(test_pinned_release__before_its_work_ran_does_no_harm) {
-  const tide_stream stream = stream_new(m, 0, 0);
-  uint8_t* const raw = raw_new(m, 0, MIB);
-  uint8_t* const pinned = pinned_new(m, MIB);
-  gate held;
-  gate_close(&held, m, 0, stream);
   T_OK(tide_machine_copy(m, 0, stream, pinned, raw, MIB));
 
+  T_OK(tide_machine_unmap(m, range, unit));
   T_OK(tide_machine_pinned_release(m, pinned));
   gate_open(&held);
 
   const tide_status status = tide_machine_stream_synchronize(m, 0, stream);
   T_CHECK(status == TIDE_OK || status == TIDE_ERR_MACHINE);
+  T_EQ(free_bytes(m, 0), MACHINE_CAPACITY - MIB);
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What is left of streams that were freed
+// Events
 
-// Two threads that use one event: one records it, in a capture and outside, the other waits for it.
+// Two threads use one event: one records it, inside and outside of a capture, and the other waits for it.
 typedef struct wait_race {
   tide_machine* m;
   tide_event event;

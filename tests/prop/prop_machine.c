@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Model test of the memory of a machine: random calls on the real machine beside an obviously right model of
-// arrays. The model knows for each page of physical memory the byte it was last filled with, so what is read
-// through any of its addresses can be foretold.
+// Model test of the memory of a machine: random calls on the machine and on a simple model made of arrays.
+// The model knows the byte that each page of physical memory was last filled with, so it can predict what is
+// read through any of its addresses.
 #include <sys/mman.h>
 
 #include "machine/machines.h"
@@ -84,8 +84,12 @@ static bool cells_are_whole(const range* r, uint32_t first, uint32_t units, cons
   return begin->part == 0 && end->part + 1u == s->all[end->physical].units;
 }
 
+static bool finish(const model* s) {
+  return expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK);
+}
+
 // ---------------------------------------------------------------------------------------------------
-// Operations: each asks the machine and the model, and compares
+// Operations: each makes a call, and compares the result with the model
 
 static bool do_reserve(model* s, const op* o) {
   range* const r = &s->ranges[o->slot];
@@ -213,8 +217,7 @@ static bool do_fill(model* s, const op* o) {
   const tide_status got =
       tide_machine_fill(s->m, 0, s->stream, r->address + first * UNIT, o->value, units * UNIT);
   if (!expect_status("fill", got, want)) return false;
-  if (!expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK))
-    return false;
+  if (!finish(s)) return false;
   for (uint32_t i = first; want == TIDE_OK && i < first + units; ++i) {
     s->all[r->cells[i].physical].values[r->cells[i].part] = o->value;
   }
@@ -236,8 +239,7 @@ static bool do_read(model* s, const op* o) {
   const tide_status want = work_status(r, at, 1, TIDE_ACCESS_READ);
   const tide_status got = tide_machine_copy(s->m, 0, s->stream, s->window, r->address + at * UNIT, UNIT);
   if (!expect_status("read", got, want)) return false;
-  if (!expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK))
-    return false;
+  if (!finish(s)) return false;
   return want != TIDE_OK || window_is(s, s->all[r->cells[at].physical].values[r->cells[at].part], UNIT);
 }
 
@@ -252,8 +254,7 @@ static bool do_raw(model* s, const op* o) {
   *b = (block){ true, o->value, units * UNIT, address };
   s->used_units += units;
   const tide_status filled = tide_machine_fill(s->m, 0, s->stream, address, o->value, b->bytes);
-  return expect_status("fill", filled, TIDE_OK) &&
-         expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK);
+  return expect_status("fill", filled, TIDE_OK) && finish(s);
 }
 
 static bool do_raw_release(model* s, const op* o) {
@@ -262,8 +263,7 @@ static bool do_raw_release(model* s, const op* o) {
   const size_t last = b->bytes - UNIT;
   const tide_status got = tide_machine_copy(s->m, 0, s->stream, s->window, b->address + last, UNIT);
   if (!expect_status("copy", got, TIDE_OK)) return false;
-  if (!expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK))
-    return false;
+  if (!finish(s)) return false;
   if (!window_is(s, b->value, UNIT)) return false;
   if (!expect_status("raw_release", tide_machine_raw_release(s->m, 0, b->address), TIDE_OK)) return false;
   s->used_units -= b->bytes / UNIT;
@@ -326,8 +326,7 @@ static bool do_stray(model* s, const op* o) {
   if (!expect_status("stray work", got, TIDE_OK)) return false;
   const tide_status want = is_lost && machine_has_memory(s->m) ? TIDE_ERR_MACHINE : TIDE_OK;
   return expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), want) &&
-         expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK) &&
-         (want != TIDE_OK || stray_is_right(s, o, memory, bytes));
+         finish(s) && (want != TIDE_OK || stray_is_right(s, o, memory, bytes));
 }
 
 // Name, function, how often.
@@ -346,18 +345,13 @@ static bool (*const functions[])(model* s, const op* o) = { VERB_MAP(OP_FUNCTION
 // Runs
 
 static tide_machine* prop_machine_new(void) {
+  tide_host_options host = TIDE_HOST_OPTIONS_INIT;
+  tide_dry_options dry = TIDE_DRY_OPTIONS_INIT;
   tide_machine* m = NULL;
-  if (strcmp(t_variant(), "host") == 0) {
-    tide_host_options options = TIDE_HOST_OPTIONS_INIT;
-    options.capacity = PAGES * UNIT;
-    options.granularity = UNIT;
-    T_OK(tide_machine_new_host(&options, &m));
-  } else {
-    tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
-    options.capacity = PAGES * UNIT;
-    options.granularity = UNIT;
-    T_OK(tide_machine_new_dry(&options, &m));
-  }
+  host.capacity = dry.capacity = PAGES * UNIT;
+  host.granularity = dry.granularity = UNIT;
+  if (strcmp(t_variant(), "host") == 0) T_OK(tide_machine_new_host(&host, &m));
+  else T_OK(tide_machine_new_dry(&dry, &m));
   return m;
 }
 

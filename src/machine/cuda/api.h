@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The part of the CUDA driver that we use, in our own declarations: nothing of CUDA is needed to build.
-// Where cuda.h is found, cuda_check.c compares every constant, struct and prototype here with it.
+// Our own declarations of the used part of the CUDA driver, so that building needs no CUDA headers. If cuda.h
+// is found, cuda_check.c compares every constant, struct and prototype with it.
 //
-// Types are written CU(name), so that the list of functions can be read twice: with our types to call the
-// driver, and with the driver's own to compare.
+// Types are written CU(name), so that the list of functions can be used twice: with our types to call the
+// driver, and with the driver's own types to compare.
 #ifndef TIDEMARK_SRC_MACHINE_CUDA_API_H
 #define TIDEMARK_SRC_MACHINE_CUDA_API_H
 
@@ -30,7 +30,7 @@ typedef uint32_t tide__cu_capture_mode;
 typedef uint32_t tide__cu_capture_status;
 typedef uint32_t tide__cu_handle_type;
 typedef uint32_t tide__cu_granularity;
-typedef struct CUgraphEdgeData_st tide__cu_edge;  // never looked into
+typedef struct CUgraphEdgeData_st tide__cu_edge;  // opaque here
 
 typedef struct tide__cu_location {
   uint32_t type;
@@ -191,8 +191,8 @@ enum {
   X(exec_destroy, cuGraphExecDestroy, (CU(exec) exec))                                                       \
   X(graph_destroy, cuGraphDestroy, (CU(graph) graph))
 
-// Functions of newer drivers: numbers of streams (CUDA 12.0), edges that carry data (12.3). NULL where they
-// are missing.
+// Functions of newer drivers: ids of streams (CUDA 12.0), edges that carry data (12.3). NULL in older
+// drivers.
 #define TIDE__CUDA_NEWER_MAP(X)                                                                  \
   X(stream_number, cuStreamGetId, (CU(stream) stream, unsigned long long* out))                  \
   X(capture_info_v3, cuStreamGetCaptureInfo_v3,                                                  \

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Answers of the driver as statuses, and the primary context of each device. A call puts the thread's current
-// context back before it returns.
+// Results of the driver as statuses, and the primary context of each device. A call restores the thread's
+// current context before it returns.
 #include "machine/cuda/cuda.h"
 
 // ---------------------------------------------------------------------------------------------------
-// Answers of the driver
+// Results of the driver
 
 static tide_status status_of(tide__cu_result result) {
   if (result >= TIDE__CU_CAPTURE_FIRST && result <= TIDE__CU_CAPTURE_LAST) return TIDE_ERR_CAPTURE;
@@ -35,7 +35,7 @@ const char* tide__cuda_result_name(const tide__cuda_api* api, tide__cu_result re
 
 tide_status tide__cuda_status(const tide__cuda* cuda, const char* name, tide__cu_result result) {
   if (result == TIDE__CU_SUCCESS) return TIDE_OK;
-  return TIDE_FAIL_NATIVE(status_of(result), result, "%s: the driver answered %s (%u)", name,
+  return TIDE_FAIL_NATIVE(status_of(result), result, "%s: the driver returned %s (%u)", name,
                           tide__cuda_result_name(&cuda->api, result), (unsigned)result);
 }
 
@@ -50,13 +50,13 @@ tide_status tide__cuda_context(tide__cuda* cuda, int device, tide__cu_context* o
   tide__cu_context first = NULL;
   TIDE_TRY(tide__cuda_status(cuda, "primary context", cuda->api.context_retain(&made, owner->ordinal)));
   if (!atomic_compare_exchange_strong(&owner->context, &first, made)) {
-    (void)cuda->api.context_release(owner->ordinal);  // another thread was first, and one retain is enough
+    (void)cuda->api.context_release(owner->ordinal);  // another thread was faster; one retain is enough
   }
   *out = first != NULL ? first : made;
   return TIDE_OK;
 }
 
-// A device whose context is there already, or the first.
+// A device whose context is retained, or the first device.
 static int device_in_use(const tide__cuda* cuda) {
   for (int i = 0; i < cuda->device_count; i++) {
     if (tide__load_relaxed(&cuda->devices[i].context) != NULL) return i;

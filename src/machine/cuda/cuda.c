@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The cuda machine: the CUDA driver, opened at run time. It works in the primary context of each device,
-// beside other users of that context.
+// The cuda machine: the CUDA driver, opened at run time. It uses the primary context of each device, which
+// other code may use as well.
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Devices
 
-// CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID; headers before 12.2 do not have it, and drivers then refuse it.
+// CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID. Headers before 12.2 do not define it, and older drivers refuse it.
 enum { CUDA_HOST_NODE = 134 };
 
 static tide_status cuda_device_info(void* self, int device, tide_device_info* out) {
@@ -82,61 +82,21 @@ static void cuda_free(void* self) {
   tide__heap_release(cuda->heap, cuda, 1, sizeof *cuda);
 }
 
-static const tide_machine_ops cuda_ops = {
-  .size = sizeof(tide_machine_ops),
-  .version = TIDE_MACHINE_OPS_VERSION,
-  .name = "cuda",
-  .free = cuda_free,
-  .device_info = cuda_device_info,
-  .memory_info = tide__cuda_memory_info,
-  .raw_alloc = tide__cuda_raw_alloc,
-  .raw_release = tide__cuda_raw_release,
-  .pinned_alloc = tide__cuda_pinned_alloc,
-  .pinned_release = tide__cuda_pinned_release,
-  .pinned_register = tide__cuda_pinned_register,
-  .pinned_unregister = tide__cuda_pinned_unregister,
-  .address_reserve = tide__cuda_address_reserve,
-  .address_release = tide__cuda_address_release,
-  .physical_new = tide__cuda_physical_new,
-  .physical_free = tide__cuda_physical_free,
-  .map = tide__cuda_map,
-  .unmap = tide__cuda_unmap,
-  .set_access = tide__cuda_set_access,
-  .pointer_info = tide__cuda_pointer_info,
-  .stream_new = tide__cuda_stream_new,
-  .stream_free = tide__cuda_stream_free,
-  .stream_info = tide__cuda_stream_info,
-  .stream_query = tide__cuda_stream_query,
-  .stream_synchronize = tide__cuda_stream_synchronize,
-  .stream_wait = tide__cuda_stream_wait,
-  .device_synchronize = tide__cuda_device_synchronize,
-  .event_new = tide__cuda_event_new,
-  .event_free = tide__cuda_event_free,
-  .event_record = tide__cuda_event_record,
-  .event_query = tide__cuda_event_query,
-  .event_synchronize = tide__cuda_event_synchronize,
-  .copy = tide__cuda_copy,
-  .fill = tide__cuda_fill,
-  .call = tide__cuda_call,
-  .capture_exchange = tide__cuda_capture_exchange,
-  .capture_begin = tide__cuda_capture_begin,
-  .capture_end = tide__cuda_capture_end,
-  .capture_info = tide__cuda_capture_info,
-  .capture_terminals = tide__cuda_capture_terminals,
-  .node_dependencies = tide__cuda_node_dependencies,
-  .launch = tide__cuda_launch_graph,
-  .launch_free = tide__cuda_launch_free,
-  .peer_query = cuda_peer_query,
-  .peer_enable = cuda_peer_enable,
-  .peer_disable = cuda_peer_disable,
-  .raw_export = tide__cuda_raw_export,
-  .raw_import = tide__cuda_raw_import,
-  .raw_unimport = tide__cuda_raw_unimport,
-  .physical_export = tide__cuda_physical_export,
-  .physical_import = tide__cuda_physical_import,
+static const tide_machine_ops cuda_ops = { .size = sizeof(tide_machine_ops),
+                                           .version = TIDE_MACHINE_OPS_VERSION,
+                                           .name = "cuda",
+                                           .free = cuda_free,
+                                           .device_info = cuda_device_info,
+                                           .launch = tide__cuda_launch_graph,
+                                           .peer_query = cuda_peer_query,
+                                           .peer_enable = cuda_peer_enable,
+                                           .peer_disable = cuda_peer_disable,
+#define CUDA_ENTRY(name) .name = tide__cuda_##name,
+                                           TIDE__CUDA_CALL_MAP(CUDA_ENTRY)
+#undef CUDA_ENTRY
 };
 
-// Where each function of the driver goes in our table.
+// The place of each driver function in our table.
 static const struct {
   const char* symbol;
   size_t offset;
@@ -149,7 +109,7 @@ static const struct {
 #undef NEWER
 };
 
-// Fills the table from the driver's library, which stays open: other users of CUDA hold pointers into it.
+// Fills the table from the driver's library, which stays open, because other users of CUDA need it.
 static tide_status api_load(const char* library_name, tide__cuda_api* api) {
   char reason[160];
   void* library = tide__sys_library_open(library_name, reason, sizeof reason);
@@ -167,7 +127,7 @@ static tide_status driver_start(const tide__cuda_api* api, int* out_count) {
   tide__cu_result result = api->init(0);
   if (result == TIDE__CU_SUCCESS) result = api->device_count(out_count);
   TIDE_REQUIRE(result == TIDE__CU_SUCCESS, TIDE_ERR_UNSUPPORTED,
-               "machine_new_cuda: the driver answered %s (%u)", tide__cuda_result_name(api, result),
+               "machine_new_cuda: the driver returned %s (%u)", tide__cuda_result_name(api, result),
                (unsigned)result);
   TIDE_REQUIRE(*out_count > 0, TIDE_ERR_UNSUPPORTED, "machine_new_cuda: the driver sees no device");
   if (*out_count > TIDE_DEVICE_MAX) *out_count = TIDE_DEVICE_MAX;

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The cuda machine on the inside.
+// Internals of the cuda machine.
 //
 //   context.c  statuses and contexts
 //   memory.c   memory, sharing; calls context.c
 //   stream.c   streams, events, captures; calls context.c
 //   cuda.c     finding the driver, devices, the table; calls all of them
 //
-// Streams and nodes are the driver's own pointers, so that streams of other users of the driver can be
-// named; like the driver, we cannot tell a wrong one. Events, physical memory and graphs are named by
-// handles of ours.
+// Streams and nodes are the driver's own pointers, so that streams of other users of the driver can be used.
+// Like the driver, we cannot recognise a wrong one. Events, physical memory and graphs have our own handles.
 #ifndef TIDEMARK_SRC_MACHINE_CUDA_CUDA_H
 #define TIDEMARK_SRC_MACHINE_CUDA_CUDA_H
 
@@ -44,11 +43,11 @@ typedef struct tide__cuda_physical {
 typedef struct tide__cuda_launch {
   tide__slot slot;
   int device;
-  tide__cu_graph graph;  // owned: the nodes are its
+  tide__cu_graph graph;  // owned; it owns the nodes
   tide__cu_exec exec;    // owned
 } tide__cuda_launch;
 
-// A reservation of ours: the driver does not tell reserved addresses from any others.
+// A reservation. The driver cannot be asked about reserved addresses.
 typedef struct tide__cuda_range {
   tide__tree_node node;  // key: where it begins
   uint64_t bytes;
@@ -67,15 +66,15 @@ typedef struct tide__cuda {
 } tide__cuda;
 
 // context.c
-// The driver's name for an answer.
+// The driver's name of a result.
 const char* tide__cuda_result_name(const tide__cuda_api* api, tide__cu_result result);
 // The primary context of a device, retained at its first use.
 tide_status tide__cuda_context(tide__cuda* cuda, int device, tide__cu_context* out);
-// The status for an answer of the driver, with its name and our call's in the text.
+// The status for a result of the driver. The error text names the result and our call.
 tide_status tide__cuda_status(const tide__cuda* cuda, const char* name, tide__cu_result result);
 
-// Makes the context of a device the current one if it is not; *out_pushed tells tide__cuda_leave what to
-// undo. A negative device means any: the thread's own context, or one that is there already.
+// Makes the context of a device current if it is not; *out_pushed tells tide__cuda_leave() what to undo. A
+// negative device means any: the thread's current context, or one that is already retained.
 tide_status tide__cuda_enter(tide__cuda* cuda, int device, bool* out_pushed);
 void tide__cuda_leave(tide__cuda* cuda, bool is_pushed);
 
@@ -90,61 +89,27 @@ void tide__cuda_leave(tide__cuda* cuda, bool is_pushed);
 
 static inline tide__cu_pointer tide__cuda_pointer(const void* address) { return tide__address(address); }
 
+// The functions of the table in memory.c and stream.c. Each is tide__cuda_NAME() and has the prototype of its
+// entry in tide_machine_ops.
+// clang-format off
+#define TIDE__CUDA_CALL_MAP(X) \
+  X(memory_info) X(raw_alloc) X(raw_release) X(pinned_alloc) X(pinned_release) X(pinned_register) \
+  X(pinned_unregister) X(address_reserve) X(address_release) X(physical_new) X(physical_free) X(map) \
+  X(unmap) X(set_access) X(pointer_info) X(stream_new) X(stream_free) X(stream_info) X(stream_query) \
+  X(stream_synchronize) X(stream_wait) X(device_synchronize) X(event_new) X(event_free) \
+  X(event_record) X(event_query) X(event_synchronize) X(copy) X(fill) X(call) X(capture_exchange) \
+  X(capture_begin) X(capture_end) X(capture_info) X(capture_terminals) X(node_dependencies) \
+  X(launch_free) X(raw_export) X(raw_import) X(raw_unimport) X(physical_export) X(physical_import)
+// clang-format on
+#define CUDA_PROTOTYPE(name) __typeof__(*((tide_machine_ops*)0)->name) tide__cuda_##name;
+TIDE__CUDA_CALL_MAP(CUDA_PROTOTYPE)
+#undef CUDA_PROTOTYPE
+
 // memory.c
 void tide__cuda_memory_fini(tide__cuda* cuda);
-tide_status tide__cuda_memory_info(void* self, int device, size_t* out_free, size_t* out_total);
 tide_status tide__cuda_granularity(tide__cuda* cuda, int device, uint64_t* out);
-tide_status tide__cuda_raw_alloc(void* self, int device, size_t bytes, void** out);
-tide_status tide__cuda_raw_release(void* self, int device, void* address);
-tide_status tide__cuda_pinned_alloc(void* self, size_t bytes, void** out);
-tide_status tide__cuda_pinned_release(void* self, void* address);
-tide_status tide__cuda_pinned_register(void* self, void* address, size_t bytes);
-tide_status tide__cuda_pinned_unregister(void* self, void* address);
-tide_status tide__cuda_address_reserve(void* self, int device, size_t bytes, size_t alignment, void* hint,
-                                       void** out);
-tide_status tide__cuda_address_release(void* self, void* address, size_t bytes);
-tide_status tide__cuda_physical_new(void* self, int device, size_t bytes, uint32_t flags, tide_physical* out);
-tide_status tide__cuda_physical_free(void* self, tide_physical physical);
-tide_status tide__cuda_map(void* self, void* address, tide_physical physical);
-tide_status tide__cuda_unmap(void* self, void* address, size_t bytes);
-tide_status tide__cuda_set_access(void* self, void* address, size_t bytes, int device, tide_access access);
-tide_status tide__cuda_pointer_info(void* self, const void* pointer, tide_pointer_info* out);
-tide_status tide__cuda_raw_export(void* self, int device, void* address, tide_raw_share* out);
-tide_status tide__cuda_raw_import(void* self, int device, const tide_raw_share* share, void** out);
-tide_status tide__cuda_raw_unimport(void* self, void* address);
-tide_status tide__cuda_physical_export(void* self, tide_physical physical, tide_physical_share* out);
-tide_status tide__cuda_physical_import(void* self, int device, const tide_physical_share* share,
-                                       tide_physical* out);
 
 // stream.c
-tide_status tide__cuda_stream_new(void* self, int device, uint32_t flags, int priority, tide_stream* out);
-tide_status tide__cuda_stream_free(void* self, int device, tide_stream stream);
-tide_status tide__cuda_stream_info(void* self, int device, tide_stream stream, bool* out_captured,
-                                   uint64_t* out_number);
-tide_status tide__cuda_stream_query(void* self, int device, tide_stream stream, bool* out_idle);
-tide_status tide__cuda_stream_synchronize(void* self, int device, tide_stream stream);
-tide_status tide__cuda_stream_wait(void* self, int device, tide_stream stream, tide_event event);
-tide_status tide__cuda_device_synchronize(void* self, int device);
-tide_status tide__cuda_event_new(void* self, int device, tide_event* out);
-tide_status tide__cuda_event_free(void* self, tide_event event);
-tide_status tide__cuda_event_record(void* self, int device, tide_event event, tide_stream stream);
-tide_status tide__cuda_event_query(void* self, tide_event event, bool* out_done);
-tide_status tide__cuda_event_synchronize(void* self, tide_event event);
-tide_status tide__cuda_copy(void* self, int device, tide_stream stream, void* destination, const void* source,
-                            size_t bytes);
-tide_status tide__cuda_fill(void* self, int device, tide_stream stream, void* destination, uint8_t value,
-                            size_t bytes);
-tide_status tide__cuda_call(void* self, int device, tide_stream stream, tide_call_fn function, void* user);
-tide_status tide__cuda_capture_exchange(void* self, tide_capture_mode mode, tide_capture_mode* out_before);
-tide_status tide__cuda_capture_begin(void* self, int device, tide_stream stream, tide_capture_mode mode);
-tide_status tide__cuda_capture_end(void* self, int device, tide_stream stream, tide_launch* out);
-tide_status tide__cuda_capture_info(void* self, int device, tide_stream stream, tide_capture_state* out_state,
-                                    uint64_t* out_id);
-tide_status tide__cuda_capture_terminals(void* self, int device, tide_stream stream, tide_node* nodes,
-                                         size_t capacity, size_t* out_count);
-tide_status tide__cuda_node_dependencies(void* self, tide_node node, tide_node* nodes, size_t capacity,
-                                         size_t* out_count);
 tide_status tide__cuda_launch_graph(void* self, int device, tide_launch graph, tide_stream stream);
-tide_status tide__cuda_launch_free(void* self, tide_launch graph);
 
 #endif

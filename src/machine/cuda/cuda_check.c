@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Compares our declarations of the CUDA driver with cuda.h, where that was found when configuring. Makes no
+// Compares our declarations of the CUDA driver with cuda.h, if it was found at configuration. Generates no
 // code.
 #ifdef TIDEMARK_HAVE_CUDA_H
 
@@ -16,7 +16,8 @@
 #define CHECK_CONSTANT(name, value, theirs) TIDE_STATIC_ASSERT((int)(theirs) == TIDE__CU_##name);
 TIDE__CUDA_CONSTANT_MAP(CHECK_CONSTANT)
 
-// Handles of the default streams go to the driver as they are. Only gcc can compare pointers while compiling.
+// Handles of the default streams are passed to the driver unchanged. Only gcc can compare pointers at compile
+// time.
 #if !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic"
@@ -49,7 +50,7 @@ TIDE_STATIC_ASSERT(sizeof(tide__cu_share) == sizeof(CUipcMemHandle));
 TIDE_STATIC_ASSERT(sizeof(tide__cu_handle) == sizeof(CUmemGenericAllocationHandle));
 TIDE_STATIC_ASSERT(sizeof(tide__cu_pointer) == sizeof(CUdeviceptr));
 
-// What we declare as a number is as wide as theirs.
+// Types that we declare as numbers have the same size.
 TIDE_STATIC_ASSERT(sizeof(tide__cu_result) == sizeof(CUresult));
 TIDE_STATIC_ASSERT(sizeof(tide__cu_device) == sizeof(CUdevice));
 TIDE_STATIC_ASSERT(sizeof(tide__cu_attribute) == sizeof(CUdevice_attribute));
@@ -60,7 +61,7 @@ TIDE_STATIC_ASSERT(sizeof(tide__cu_handle_type) == sizeof(CUmemAllocationHandleT
 TIDE_STATIC_ASSERT(sizeof(tide__cu_granularity) == sizeof(CUmemAllocationGranularity_flags));
 TIDE_STATIC_ASSERT(sizeof(tide__cu_id) == sizeof(cuuint64_t));
 
-// Prototypes: the list once more, now with the driver's own types
+// Prototypes: the list again, with the driver's own types
 typedef CUresult check_result;
 typedef CUdevice check_device;
 typedef CUcontext check_context;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Memory of the cuda machine. The driver checks addresses and ranges; we keep what it does not tell: which
-// addresses are reserved, and how large physical memory is.
+// Memory of the cuda machine. The driver checks addresses and ranges. We keep what it does not report: the
+// reserved addresses, and the size of physical memory.
 #include "machine/cuda/cuda.h"
 
 tide_status tide__cuda_memory_info(void* self, int device, size_t* out_free, size_t* out_total) {
@@ -70,7 +70,7 @@ static tide__cuda_range* cuda_range_of(tide__tree_node* node) {
   return node != NULL ? (tide__cuda_range*)(void*)node : NULL;
 }
 
-// The reservation around an address, or NULL.
+// The reservation that contains an address, or NULL.
 static tide__cuda_range* cuda_range_around_locked(tide__cuda* cuda, uint64_t address) {
   tide__cuda_range* range = cuda_range_of(tide__tree_floor(&cuda->ranges, address));
   return range != NULL && address - range->node.key < range->bytes ? range : NULL;
@@ -127,9 +127,9 @@ tide_status tide__cuda_address_release(void* self, void* address, size_t bytes) 
   tide__cuda* cuda = self;
   tide__cu_result result = 0;
   TIDE_REQUIRE(cuda_range_has(cuda, address, bytes), TIDE_ERR_ARGUMENT,
-               "address_release: %zu bytes at %p are no reservation", bytes, address);
+               "address_release: %zu bytes at %p are not a reservation", bytes, address);
   CUDA_IN_DEVICE(cuda, -1, result, cuda->api.unreserve(tide__cuda_pointer(address), bytes));
-  // The range is right, so what the driver can still mind is what is mapped in it.
+  // The range is valid, so the driver can only refuse because memory is mapped in it.
   TIDE_REQUIRE(result != TIDE__CU_INVALID_VALUE, TIDE_ERR_STATE,
                "address_release: memory is still mapped in the %zu bytes at %p", bytes, address);
   TIDE_TRY(tide__cuda_status(cuda, "address_release", result));
@@ -160,7 +160,7 @@ tide_status tide__cuda_granularity(tide__cuda* cuda, int device, uint64_t* out) 
   return tide__cuda_status(cuda, "device_info", result);
 }
 
-// Gives a handle of the driver a handle of ours, which owns it if this succeeds.
+// Wraps a handle of the driver in a handle of ours, which owns it on success.
 static tide_status physical_wrap(tide__cuda* cuda, const char* name, int device, uint64_t bytes,
                                  tide__cu_handle handle, tide_physical* out) {
   tide__cuda_physical* physical = tide__slots_take(&cuda->physicals);
@@ -191,7 +191,7 @@ tide_status tide__cuda_physical_new(void* self, int device, size_t bytes, uint32
 static tide_status cuda_physical_find(tide__cuda* cuda, const char* name, tide_physical handle,
                                       tide__cuda_physical** out) {
   *out = tide__slots_find(&cuda->physicals, tide__address(handle));
-  TIDE_REQUIRE(*out != NULL, TIDE_ERR_HANDLE, "%s: %p is no physical memory of this machine", name,
+  TIDE_REQUIRE(*out != NULL, TIDE_ERR_HANDLE, "%s: %p is not physical memory of this machine", name,
                (void*)handle);
   return TIDE_OK;
 }
@@ -234,7 +234,7 @@ tide_status tide__cuda_set_access(void* self, void* address, size_t bytes, int d
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Whose memory is this?
+// Information about pointers
 
 static uint64_t pointer_number(tide__cuda* cuda, tide__cu_pointer_attribute attribute,
                                tide__cu_pointer address) {
@@ -344,7 +344,7 @@ tide_status tide__cuda_physical_import(void* self, int device, const tide_physic
   tide__cu_handle handle = 0;
   tide__cu_result result = 0;
   TIDE_REQUIRE(share->offset == 0, TIDE_ERR_ARGUMENT,
-               "physical_import: the driver shares no part of a handle");
+               "physical_import: the driver cannot share a part of a handle");
   void* descriptor = tide__pointer((uint64_t)share->descriptor);
   CUDA_IN_DEVICE(cuda, device, result,
                  cuda->api.handle_import(&handle, descriptor, TIDE__CU_HANDLE_DESCRIPTOR));
@@ -352,7 +352,7 @@ tide_status tide__cuda_physical_import(void* self, int device, const tide_physic
   return physical_wrap(cuda, "physical_import", device, share->bytes, handle, out);
 }
 
-// The driver's objects stay; only our records of them go.
+// Frees our records. The driver's objects stay.
 void tide__cuda_memory_fini(tide__cuda* cuda) {
   while (cuda->ranges.root != NULL) {
     tide__cuda_range* range = cuda_range_of(cuda->ranges.root);

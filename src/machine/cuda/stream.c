@@ -55,7 +55,7 @@ tide_status tide__cuda_device_synchronize(void* self, int device) {
 static tide_status cuda_event_find(tide__cuda* cuda, const char* name, tide_event handle,
                                    tide__cuda_event** out) {
   *out = tide__slots_find(&cuda->events, tide__address(handle));
-  TIDE_REQUIRE(*out != NULL, TIDE_ERR_HANDLE, "%s: %p is no event of this machine", name, (void*)handle);
+  TIDE_REQUIRE(*out != NULL, TIDE_ERR_HANDLE, "%s: %p is not an event of this machine", name, (void*)handle);
   return TIDE_OK;
 }
 
@@ -92,8 +92,9 @@ tide_status tide__cuda_event_record(void* self, int device, tide_event handle, t
   tide__cuda_event* event = NULL;
   tide__cu_result result = 0;
   TIDE_TRY(cuda_event_find(cuda, "event_record", handle, &event));
-  TIDE_REQUIRE(event->device == device, TIDE_ERR_DEVICE, "event_record: the event %p is of device %d, not %d",
-               (void*)handle, event->device, device);
+  TIDE_REQUIRE(event->device == device, TIDE_ERR_DEVICE,
+               "event_record: the event %p belongs to device %d, not %d", (void*)handle, event->device,
+               device);
   CUDA_IN_DEVICE(cuda, device, result, cuda->api.event_record(event->event, cuda_stream(stream)));
   return tide__cuda_status(cuda, "event_record", result);
 }
@@ -158,11 +159,11 @@ tide_status tide__cuda_call(void* self, int device, tide_stream stream, tide_cal
 // ---------------------------------------------------------------------------------------------------
 // Captures
 
-// In the calls that begin and end a capture, a wrong state is a breach of the rules of captures.
+// When a capture begins or ends, a wrong state means that a rule of captures was broken.
 static tide_status capture_status_of(const tide__cuda* cuda, const char* name, tide__cu_result result) {
   const tide_status status = tide__cuda_status(cuda, name, result);
   TIDE_REQUIRE(status != TIDE_ERR_STATE, TIDE_ERR_CAPTURE,
-               "%s: the stream is being captured already, or not at all", name);
+               "%s: the stream is already being captured, or is not captured", name);
   return status;
 }
 
@@ -182,8 +183,8 @@ tide_status tide__cuda_capture_begin(void* self, int device, tide_stream stream,
   return capture_status_of(cuda, "capture_begin", result);
 }
 
-// Making a graph ready and giving it up are unsafe calls for the driver, but do no harm to another capture:
-// they are made in the mode that permits them.
+// For the driver, instantiating and destroying a graph are unsafe calls. They do not harm another capture, so
+// they are made in relaxed mode.
 static tide__cu_result exec_make(tide__cuda* cuda, tide__cu_graph graph, tide__cu_exec* out) {
   tide__cu_capture_mode mode = TIDE__CU_MODE_RELAXED;
   (void)cuda->api.capture_exchange(&mode);
@@ -200,7 +201,7 @@ static tide__cu_result exec_end(tide__cuda* cuda, tide__cu_exec exec) {
   return result;
 }
 
-// Ends a capture and makes its graph ready to be launched.
+// Ends a capture and instantiates its graph.
 static tide_status capture_finish(tide__cuda* cuda, int device, tide_stream stream, tide__cuda_launch* out) {
   tide__cu_result result = 0;
   out->graph = NULL;
@@ -228,7 +229,7 @@ tide_status tide__cuda_capture_end(void* self, int device, tide_stream stream, t
   return TIDE_OK;
 }
 
-// What the driver knows of a stream's capture. The nodes are the driver's and valid until the next call.
+// The state of a stream's capture. The driver owns the nodes; they are valid until the next call.
 typedef struct capture_answer {
   tide__cu_capture_status status;
   tide__cu_id id;
@@ -258,8 +259,8 @@ static tide_status capture_ask(tide__cuda* cuda, const char* name, int device, t
   return tide__cuda_status(cuda, name, result);
 }
 
-// The number is asked only outside of captures: the question would invalidate one. What the driver does not
-// tell is none.
+// The number is queried only outside of captures, because the query would invalidate one. It is 0 if the
+// driver does not report it.
 static tide__cu_result stream_ask_inside(tide__cuda* cuda, tide__cu_stream stream, capture_answer* out,
                                          unsigned long long* out_number) {
   const tide__cu_result result = capture_ask_inside(cuda, stream, out);
@@ -303,7 +304,7 @@ tide_status tide__cuda_capture_terminals(void* self, int device, tide_stream str
   return TIDE_OK;
 }
 
-// Edges may have data, which nobody here looks at; but the driver refuses to leave it out.
+// Edges may have data, which is not used here, but the driver requires a place for it.
 static tide__cu_result node_ask(tide__cuda* cuda, tide__cu_node node, tide__cu_node* nodes,
                                 size_t* inout_count) {
   enum { EDGE_BYTES = 8 };
@@ -333,7 +334,7 @@ tide_status tide__cuda_node_dependencies(void* self, tide_node node, tide_node* 
 static tide_status launch_find(tide__cuda* cuda, const char* name, tide_launch handle,
                                tide__cuda_launch** out) {
   *out = tide__slots_find(&cuda->launches, tide__address(handle));
-  TIDE_REQUIRE(*out != NULL, TIDE_ERR_HANDLE, "%s: %p is no graph of this machine", name, (void*)handle);
+  TIDE_REQUIRE(*out != NULL, TIDE_ERR_HANDLE, "%s: %p is not a graph of this machine", name, (void*)handle);
   return TIDE_OK;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The dry machine: addresses without memory, calls that cost virtual time. Free addresses are searched from
-// where the last search ended, through a range that no program on Linux gets from its system, so the same
-// calls always give the same addresses.
+// The dry machine: addresses without memory, and calls that cost virtual time. The search for free addresses
+// continues where the last one ended, in a range that Linux gives to no program. So the same calls always
+// return the same addresses.
 #include "machine/dry/dry.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static const tide__range* range_over(const tide__soft* soft, uint64_t begin, uin
 // ---------------------------------------------------------------------------------------------------
 // Costs
 
-// Costs stop at the largest number, as the clock does.
+// Costs saturate, as the clock does.
 static uint64_t sum_of(uint64_t a, uint64_t b) {
   uint64_t sum = 0;
   return tide__add(a, b, &sum) ? sum : UINT64_MAX - 1;
@@ -48,7 +48,7 @@ static uint64_t per_mib(uint64_t fixed, uint64_t each, uint64_t bytes) {
   return sum_of(fixed, sum_of(whole, part));
 }
 
-// What one of the calls with a price of its own costs.
+// The cost of a call that has its own price, or NO_PRICE.
 static uint64_t call_cost(const tide_dry_costs* costs, tide_call call, uint64_t mappings, uint64_t bytes) {
   switch ((uint32_t)call) {
     case TIDE_CALL_RAW_ALLOC: return bytes <= MIB ? costs->raw_alloc_small : costs->raw_alloc_large;
@@ -80,7 +80,7 @@ static void dry_charge(tide__soft* soft, tide_call call, uint64_t mappings, uint
   dry_spend(dry, call, call_cost(&dry->costs, call, mappings, bytes));
 }
 
-// Charges a call that has no price of its own.
+// Charges a call without its own price.
 static void dry_charge_other(void* self, tide_call call) {
   tide__dry* dry = self;
   if (dry->costs.other == 0 || call_cost(&dry->costs, call, 0, 0) != NO_PRICE) return;
@@ -90,7 +90,7 @@ static void dry_charge_other(void* self, tide_call call) {
 // ---------------------------------------------------------------------------------------------------
 // Addresses
 
-// Takes the next dictated address out of a script; 0 if there is none.
+// Takes the next dictated address from a script; 0 if there is none.
 static uint64_t script_take(tide__dry_script* script) {
   if (script->first == script->count) return 0;
   const uint64_t address = script->addresses[script->first++];
@@ -102,8 +102,8 @@ static tide_status reserve_dictated(tide__soft* soft, const char* name, uint64_t
                                     uint64_t alignment, uint64_t* out) {
   uint64_t end = 0;
   TIDE_REQUIRE(tide__add(address, bytes, &end) && tide__is_aligned(address, alignment), TIDE_ERR_ARGUMENT,
-               "%s: the dictated address %p is no multiple of %llu, or %llu bytes do not fit behind it", name,
-               tide__pointer(address), (unsigned long long)alignment, (unsigned long long)bytes);
+               "%s: the dictated address %p is not a multiple of %llu, or %llu bytes do not fit after it",
+               name, tide__pointer(address), (unsigned long long)alignment, (unsigned long long)bytes);
   const tide__range* other = range_over(soft, address, bytes);
   TIDE_REQUIRE(other == NULL, TIDE_ERR_ARGUMENT,
                "%s: %llu bytes at the dictated address %p are taken from %p on", name,
@@ -126,7 +126,7 @@ static tide_status reserve_free(tide__dry* dry, const char* name, uint64_t bytes
                                 uint64_t* out) {
   uint64_t address = gap_find(&dry->soft, dry->next_address, bytes, alignment);
   if (address == 0) address = gap_find(&dry->soft, ADDRESS_FIRST, bytes, alignment);
-  TIDE_REQUIRE(address != 0, TIDE_ERR_NO_MEMORY, "%s: no range of %llu addresses is left", name,
+  TIDE_REQUIRE(address != 0, TIDE_ERR_NO_MEMORY, "%s: no free range of %llu addresses is left", name,
                (unsigned long long)bytes);
   dry->next_address = address + bytes;
   *out = address;
@@ -157,55 +157,41 @@ static tide_status dry_pinned_take(tide__soft* soft, tide__range* range) {
   return status;
 }
 
-// Memory that does not exist is easily taken, mapped and given.
+// Without memory, these functions have nothing to do.
 
 static void dry_unreserve(tide__soft* soft, uint64_t address, uint64_t bytes) {
-  (void)soft;
-  (void)address;
-  (void)bytes;
+  (void)soft, (void)address, (void)bytes;
 }
 
 static tide_status dry_physical_take(tide__soft* soft, const char* name, tide__physical* physical) {
-  (void)soft;
-  (void)name;
+  (void)soft, (void)name;
   physical->offset = 0;
   return TIDE_OK;
 }
 
 static bool dry_physical_give(tide__soft* soft, tide__physical* physical) {
-  (void)soft;
-  (void)physical;
+  (void)soft, (void)physical;
   return true;
 }
 
 static tide_status dry_map(tide__soft* soft, const tide__physical* physical, uint64_t address) {
-  (void)soft;
-  (void)physical;
-  (void)address;
+  (void)soft, (void)physical, (void)address;
   return TIDE_OK;
 }
 
 static tide_status dry_unmap(tide__soft* soft, uint64_t address, uint64_t bytes) {
-  (void)soft;
-  (void)address;
-  (void)bytes;
+  (void)soft, (void)address, (void)bytes;
   return TIDE_OK;
 }
 
 static tide_status dry_protect(tide__soft* soft, uint64_t address, uint64_t bytes, bool can_read,
                                bool can_write) {
-  (void)soft;
-  (void)address;
-  (void)bytes;
-  (void)can_read;
-  (void)can_write;
+  (void)soft, (void)address, (void)bytes;
+  (void)can_read, (void)can_write;
   return TIDE_OK;
 }
 
-static void dry_pinned_give(tide__soft* soft, tide__range* range) {
-  (void)soft;
-  (void)range;
-}
+static void dry_pinned_give(tide__soft* soft, tide__range* range) { (void)soft, (void)range; }
 
 // ---------------------------------------------------------------------------------------------------
 // The machine
@@ -267,8 +253,8 @@ static tide_status dry_device_info(void* self, int device, tide_device_info* out
   return TIDE_OK;
 }
 
+// clang-format off
 static const tide_machine_ops dry_ops = {
-  TIDE__SOFT_OPS,
   .size = sizeof(tide_machine_ops),
   .version = TIDE_MACHINE_OPS_VERSION,
   .flags = TIDE_MACHINE_NO_MEMORY,
@@ -278,22 +264,10 @@ static const tide_machine_ops dry_ops = {
   .charge = dry_charge_other,
   .device_info = dry_device_info,
   .clock = dry_clock,
+  .is_in_callback = tide__soft_is_in_callback,
+  TIDE__SOFT_CALL_MAP(TIDE__SOFT_ENTRY)
 };
-
-static tide_status dry_options_check(const tide_dry_options* options) {
-  TIDE_REQUIRE(options->device_count >= 1 && options->device_count <= TIDE_DEVICE_MAX, TIDE_ERR_ARGUMENT,
-               "machine_new_dry: %u devices: 1 to %d are possible", (unsigned)options->device_count,
-               TIDE_DEVICE_MAX);
-  TIDE_REQUIRE(tide__is_power_of_two(options->granularity) && options->granularity >= PAGE_BYTES,
-               TIDE_ERR_ARGUMENT,
-               "machine_new_dry: a granularity of %llu: it must be a power of two and at least %u",
-               (unsigned long long)options->granularity, PAGE_BYTES);
-  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
-               "machine_new_dry: the heap lacks a function");
-  TIDE_REQUIRE(options->capacity != 0 && options->capacity <= INT64_MAX, TIDE_ERR_ARGUMENT,
-               "machine_new_dry: a capacity of %llu", (unsigned long long)options->capacity);
-  return TIDE_OK;
-}
+// clang-format on
 
 static tide_status dry_init(tide__dry* dry, const tide_dry_options* options, const tide_heap* heap) {
   dry->devices = tide__heap_alloc(heap, options->device_count, sizeof *dry->devices);
@@ -320,7 +294,9 @@ tide_status tide_machine_new_dry(const tide_dry_options* options, tide_machine**
   if (whole.costs != NULL) TIDE_TRY(tide__sized_read("machine_new_dry", whole.costs, &costs, sizeof costs));
   whole.costs = &costs;
   options = &whole;
-  TIDE_TRY(dry_options_check(options));
+  TIDE_TRY(tide__soft_check_options("machine_new_dry", options->device_count, options->capacity,
+                                    options->granularity, PAGE_BYTES, options->heap));
+  TIDE_REQUIRE(options->capacity != 0, TIDE_ERR_ARGUMENT, "machine_new_dry: the capacity is 0");
   const tide_heap* heap = tide__heap_or_system(options->heap);
   tide__dry* dry = tide__heap_alloc(heap, 1, sizeof *dry);
   TIDE_REQUIRE(dry != NULL, TIDE_ERR_NO_MEMORY, "machine_new_dry: no memory for its records");
@@ -341,15 +317,15 @@ tide_status tide_machine_new_dry(const tide_dry_options* options, tide_machine**
 // ---------------------------------------------------------------------------------------------------
 // Control
 
-// The dry machine behind a machine, and a device it has (0 where a call has none).
+// The dry machine of a machine, and the check of a device (0 if a call has none).
 static tide_status control_enter(tide_machine* machine, const char* name, int device, tide__dry** out) {
   TIDE_REQUIRE(machine != NULL, TIDE_ERR_ARGUMENT, "%s: needs a machine", name);
   *out = tide__machine_self(machine, &dry_ops);
-  TIDE_REQUIRE(*out != NULL, TIDE_ERR_UNSUPPORTED, "%s: this is no dry machine", name);
+  TIDE_REQUIRE(*out != NULL, TIDE_ERR_UNSUPPORTED, "%s: this is not a dry machine", name);
   TIDE_REQUIRE(device >= 0 && device < machine->device_count, TIDE_ERR_DEVICE,
                "%s: there is no device %d, only 0 to %d", name, device, machine->device_count - 1);
   TIDE_REQUIRE(!tide__soft_is_in_callback(*out), TIDE_ERR_STATE,
-               "%s: a function called by a stream may not call the machine", name);
+               "%s: a callback of a stream must not call the machine", name);
   return TIDE_OK;
 }
 

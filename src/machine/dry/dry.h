@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The dry machine on the inside.
+// Internals of the dry machine.
 //
 //   time.c  the virtual clock, streams in virtual time
 //   dry.c   options, addresses, costs; calls time.c
@@ -10,9 +10,9 @@
 
 #include "machine/soft/soft.h"
 
-// Addresses that the caller chose, first in, first out.
+// A queue of addresses that the caller dictated.
 typedef struct tide__dry_script {
-  uint64_t* addresses;  // owned; shared under the memory lock, like all here
+  uint64_t* addresses;  // owned; shared under the memory lock, like all fields here
   size_t capacity;
   size_t first;
   size_t count;
@@ -24,12 +24,12 @@ typedef struct tide__dry_device {
 } tide__dry_device;
 
 typedef struct tide__dry {
-  tide__soft soft;  // first: the operations get a pointer to it
+  tide__soft soft;  // must be first: the functions of the table get a pointer to it
   tide_dry_costs costs;
   tide__dry_device* devices;  // owned
-  uint64_t next_address;      // where the search for free addresses begins, shared under the memory lock
+  uint64_t next_address;      // start of the search for free addresses, shared under the memory lock
   tide__atomic_u64 now;       // ns
-  tide__atomic_u32 has_work;  // something may be queued
+  tide__atomic_u32 has_work;  // work may be queued
   tide__mutex runner_lock;
   tide__signal runner_left;
   bool has_runner;  // one thread at a time plays the streams; shared under runner_lock
@@ -38,7 +38,7 @@ typedef struct tide__dry {
 static inline tide__dry* tide__dry_of(tide__soft* soft) { return (tide__dry*)(void*)soft; }
 
 // time.c
-// Moves the clock by `ns`.
+// Advances the clock by `ns`.
 void tide__dry_pass(tide__dry* dry, uint64_t ns);
 tide_status tide__dry_stream_start(tide__stream* stream, const char* name);
 void tide__dry_stream_kick(tide__stream* stream);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Streams of the dry machine, in virtual time. Nothing runs by itself: when somebody asks how far a stream
-// is, one thread plays all streams up to the present, always the piece of work next that ends first (a
-// discrete event simulation; ties go to the stream that was made first). To wait is to play on and let the
-// clock follow.
+// Streams of the dry machine, in virtual time: a discrete-event simulation. When a stream or event is
+// queried, one thread runs the operations of all streams up to the current time, always the one that ends
+// first; ties go to the stream that was created first. Waiting continues the simulation and moves the clock.
 #include "base/arith.h"
 #include "machine/dry/dry.h"
 
@@ -36,8 +35,8 @@ static void runner_leave(tide__dry* dry) {
   tide__mutex_unlock(&dry->runner_lock);
 }
 
-// Looks how much is queued on every stream. Between two looks the player sees no new work, so a thread that
-// queues without end cannot keep it from coming to an end, or the clock from moving.
+// Reads the count of queued operations of every stream. Until the next reading the player sees no new work,
+// so a thread that queues forever cannot keep it from finishing.
 static void streams_look(tide__dry* dry) {
   const uint32_t count = tide__slots_count(&dry->soft.streams);
   for (uint32_t i = 0; i < count; i++) {
@@ -46,7 +45,7 @@ static void streams_look(tide__dry* dry) {
   }
 }
 
-// The next piece of work of a stream, as far as we looked, or NULL.
+// The next operation of a stream that the player has seen, or NULL.
 static const tide__op* stream_head(tide__stream* stream) {
   if (tide__load_relaxed(&stream->completed) >= stream->seen) return NULL;
   return tide__queue_head(&stream->queue, stream->soft->heap);
@@ -59,7 +58,7 @@ static bool stream_is_held(tide__stream* stream) {
   return is_held;
 }
 
-// When the next piece of work ends if it begins as soon as it can; NEVER if it cannot yet.
+// The earliest end of the next operation; NEVER if it cannot begin yet.
 static uint64_t head_end(const tide__stream* stream, const tide__op* op) {
   if (op->kind == TIDE__OP_WAIT) {
     if (!tide__point_is_reached(op->u.wait)) return NEVER;
@@ -70,9 +69,10 @@ static uint64_t head_end(const tide__stream* stream, const tide__op* op) {
   return tide__add(begin, tide__op_duration_ns(op), &end) ? end : NEVER - 1;
 }
 
-// Work that fails is reported by the next synchronize, and not in the record of the thread that plays it.
+// The next synchronize reports work that fails. The error record of the thread that runs it does not change.
 static void head_finish(tide__stream* stream, const tide__op* op, uint64_t end) {
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__error_keep(&before);
   stream->time = end;
   tide__op_execute(stream, op);
   tide__error_restore(&before);
@@ -81,7 +81,7 @@ static void head_finish(tide__stream* stream, const tide__op* op, uint64_t end) 
   tide__stream_complete(stream, 1);
 }
 
-// The stream whose next piece of work ends first, or NULL.
+// The stream whose next operation ends first, or NULL.
 static tide__stream* streams_next(tide__dry* dry, bool is_forced, uint64_t* out_end) {
   tide__stream* next = NULL;
   *out_end = NEVER;
@@ -99,7 +99,7 @@ static tide__stream* streams_next(tide__dry* dry, bool is_forced, uint64_t* out_
   return next;
 }
 
-// The same, after another look if there is nothing to do otherwise.
+// The same, but reads the counts again if there is nothing to do.
 static tide__stream* streams_next_or_new(tide__dry* dry, bool is_forced, uint64_t* out_end) {
   tide__stream* next = streams_next(dry, is_forced, out_end);
   if (next != NULL) return next;
@@ -107,7 +107,7 @@ static tide__stream* streams_next_or_new(tide__dry* dry, bool is_forced, uint64_
   return streams_next(dry, is_forced, out_end);
 }
 
-// Puts back the slots of streams that were given up and have nothing left to do; true if any work is left.
+// Returns the slots of freed streams without work. The result tells whether any work is left.
 static bool streams_bury(tide__dry* dry) {
   bool has_work = false;
   const uint32_t count = tide__slots_count(&dry->soft.streams);
@@ -158,7 +158,7 @@ tide_status tide__dry_await(tide__soft* soft, const char* name, tide__point poin
   return TIDE_OK;
 }
 
-// Does everything that is left, held or not.
+// Runs all remaining work, even of held streams.
 void tide__dry_drain(tide__soft* soft) {
   tide__dry* dry = tide__dry_of(soft);
   runner_enter(dry);
@@ -175,7 +175,7 @@ void tide__dry_drain(tide__soft* soft) {
 // ---------------------------------------------------------------------------------------------------
 // Streams
 
-// Holds a stream or lets it go; its work then begins at the present.
+// Holds a stream, or lets it continue at the current time.
 static void stream_hold(tide__stream* stream, bool is_held) {
   tide__dry* dry = tide__dry_of(stream->soft);
   runner_enter(dry);
@@ -203,9 +203,9 @@ void tide__dry_stream_stop(tide__stream* stream) {
   tide__soft* soft = stream->soft;
   tide__mutex_lock(&stream->lock);
   stream->is_closing = true;
-  stream->is_held = false;  // nobody could let it go any more
+  stream->is_held = false;  // without a handle it could not be released
   tide__mutex_unlock(&stream->lock);
-  tide__store_seq(&tide__dry_of(soft)->has_work, 1);  // so that the next who settles puts the slot back
+  tide__store_seq(&tide__dry_of(soft)->has_work, 1);  // so that the next settle returns the slot
 }
 
 tide_status tide__dry_work(tide__dry* dry, int device, tide_stream handle, uint64_t ns) {
@@ -218,7 +218,7 @@ tide_status tide__dry_work(tide__dry* dry, int device, tide_stream handle, uint6
 tide_status tide__dry_hold(tide__dry* dry, int device, tide_stream handle, bool is_held) {
   tide__stream* stream = NULL;
   TIDE_TRY(tide__stream_find(&dry->soft, "dry_hold", device, handle, &stream));
-  tide__dry_settle(&dry->soft);  // what could have run before runs now
+  tide__dry_settle(&dry->soft);  // runs the work that is due
   stream_hold(stream, is_held);
   tide__store_seq(&dry->has_work, 1);
   return TIDE_OK;

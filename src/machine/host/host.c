@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The host machine: the memory of this computer as devices. Physical memory is ranges of one memory file a
-// device, so that mapping, aliasing and sharing are mappings of real pages; what is released is punched out
-// of the file. Pages appear when they are first touched.
+// The host machine: devices in this computer's memory. Physical memory is ranges of one memory file for each
+// device, so mapping, aliasing and sharing are mappings of real pages. Freeing memory punches a hole into the
+// file. Pages are allocated when they are first touched.
 #include "machine/host/host.h"
 
 #include <stdio.h>
@@ -12,24 +12,8 @@
 #include "base/sized.h"
 #include "base/sys.h"
 
-static const tide__soft_backend host_backend = {
-  .reserve = tide__host_reserve,
-  .unreserve = tide__host_unreserve,
-  .physical_take = tide__host_physical_take,
-  .physical_give = tide__host_physical_give,
-  .map = tide__host_map,
-  .unmap = tide__host_unmap,
-  .protect = tide__host_protect,
-  .export_end = tide__host_export_end,
-  .pinned_take = tide__host_pinned_take,
-  .pinned_give = tide__host_pinned_give,
-  .stream_start = tide__host_stream_start,
-  .stream_kick = tide__host_stream_kick,
-  .stream_stop = tide__host_stream_stop,
-  .drain = tide__host_drain,
-  .await = tide__host_await,
-  .move = tide__host_move,
-};
+#define HOST_ENTRY(name) .name = tide__host_##name,
+static const tide__soft_backend host_backend = { TIDE__HOST_BACKEND_MAP(HOST_ENTRY) };
 
 static void host_free(void* self) {
   tide__host* host = self;
@@ -55,40 +39,30 @@ static tide_status host_device_info(void* self, int device, tide_device_info* ou
   return TIDE_OK;
 }
 
+// clang-format off
 static const tide_machine_ops host_ops = {
-  TIDE__SOFT_OPS,
   .size = sizeof(tide_machine_ops),
   .version = TIDE_MACHINE_OPS_VERSION,
   .flags = TIDE_MACHINE_HOST_READABLE,
   .name = "host",
   .free = host_free,
   .device_info = host_device_info,
-  .raw_export = tide__host_raw_export,
-  .raw_import = tide__host_raw_import,
-  .physical_export = tide__host_physical_export,
-  .physical_import = tide__host_physical_import,
+  .is_in_callback = tide__soft_is_in_callback,
+  TIDE__HOST_CALL_MAP(HOST_ENTRY) TIDE__SOFT_CALL_MAP(TIDE__SOFT_ENTRY)
 };
+// clang-format on
 
-// What each device has by default.
+// The default capacity of a device.
 static uint64_t host_share(const tide_host_options* options) {
   return (tide__sys_memory_bytes() / 2 / options->device_count) & ~(options->granularity - 1);
 }
 
 static tide_status options_check(const tide_host_options* options) {
-  TIDE_REQUIRE(options->device_count >= 1 && options->device_count <= TIDE_DEVICE_MAX, TIDE_ERR_ARGUMENT,
-               "machine_new_host: %u devices: 1 to %d are possible", (unsigned)options->device_count,
-               TIDE_DEVICE_MAX);
-  const uint64_t page = tide__sys_page_bytes();
-  TIDE_REQUIRE(tide__is_power_of_two(options->granularity) && options->granularity >= page, TIDE_ERR_ARGUMENT,
-               "machine_new_host: a granularity of %llu: it must be a power of two and at least %llu",
-               (unsigned long long)options->granularity, (unsigned long long)page);
-  TIDE_REQUIRE(options->capacity <= INT64_MAX, TIDE_ERR_ARGUMENT, "machine_new_host: a capacity of %llu",
-               (unsigned long long)options->capacity);
+  TIDE_TRY(tide__soft_check_options("machine_new_host", options->device_count, options->capacity,
+                                    options->granularity, tide__sys_page_bytes(), options->heap));
   TIDE_REQUIRE(options->capacity != 0 || host_share(options) != 0, TIDE_ERR_ARGUMENT,
                "machine_new_host: half of the memory is less than the granularity %llu for each device",
                (unsigned long long)options->granularity);
-  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
-               "machine_new_host: the heap lacks a function");
   return TIDE_OK;
 }
 

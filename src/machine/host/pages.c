@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // The pages of the host machine: ranges of one memory file for each device, address ranges, and page locks.
-// Called by the soft machine through the backend table.
+// The soft machine calls these functions through the backend.
 #include <errno.h>
 
 #include "base/arith.h"
@@ -16,7 +16,7 @@ tide_status tide__host_fail(const char* name, const char* what, uint64_t bytes, 
   return TIDE_FAIL_NATIVE(is_memory ? TIDE_ERR_NO_MEMORY : TIDE_ERR_MACHINE, error,
                           "%s: %s of %llu bytes failed: %s (errno %d)", name, what, (unsigned long long)bytes,
                           is_descriptor ? "the process has no file descriptor left"
-                          : is_mapping  ? "no memory, no address range or no mapping left (vm.max_map_count)"
+                          : is_mapping  ? "no memory, address range or mapping is left (vm.max_map_count)"
                                         : "the system refused",
                           error);
 }
@@ -24,7 +24,7 @@ tide_status tide__host_fail(const char* name, const char* what, uint64_t bytes, 
 // ---------------------------------------------------------------------------------------------------
 // Physical memory
 
-// Makes the file of a device at its first use.
+// Creates the file of a device at its first use.
 static tide_status file_open(tide__host_file* file, const char* name) {
   if (file->descriptor >= 0) return TIDE_OK;
   int descriptor = -1;
@@ -66,7 +66,7 @@ tide_status tide__host_physical_take(tide__soft* soft, const char* name, tide__p
 }
 
 bool tide__host_physical_give(tide__soft* soft, tide__physical* physical) {
-  if (physical->descriptor >= 0) {  // another process's memory: ending our use is closing its file
+  if (physical->descriptor >= 0) {  // memory of another process: close its file
     tide__sys_file_close(physical->descriptor);
     return true;
   }
@@ -82,8 +82,7 @@ bool tide__host_physical_give(tide__soft* soft, tide__physical* physical) {
 
 tide_status tide__host_reserve(tide__soft* soft, int device, tide_call call, uint64_t bytes,
                                uint64_t alignment, uint64_t hint, uint64_t* out) {
-  (void)soft;
-  (void)device;
+  (void)soft, (void)device;
   const int error = tide__sys_reserve(bytes, alignment, hint, out);
   return error == 0 ? TIDE_OK : tide__host_fail(tide_call_name(call), "an address range", bytes, error);
 }
@@ -114,7 +113,7 @@ tide_status tide__host_protect(tide__soft* soft, uint64_t address, uint64_t byte
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Pinned memory: locked where the system permits it, and used all the same where it does not
+// Pinned memory: locked if the system permits it, and used unlocked otherwise
 
 tide_status tide__host_pinned_take(tide__soft* soft, tide__range* range) {
   if (!range->is_registered) {

@@ -3,19 +3,19 @@
 //
 // Sharing host memory with other processes.
 //
-// Physical memory goes out as a descriptor: the device's file opened once more, with a lock on the shared
-// range. The lock belongs to that opening. Every copy of the descriptor, in any process or on its way to
-// one, keeps it, and the kernel drops it with the last copy, however its process ends. The owner punches a
-// range out of its file only when nobody holds such a lock.
+// Physical memory is exported as a descriptor: the device's file, opened again, with a lock on the shared
+// range. The lock belongs to that open file description. Every copy of the descriptor, in any process or in
+// transit, keeps it. The kernel drops it with the last copy, however the process ends. The owner punches a
+// range out of its file only if no process holds such a lock.
 //
-// What comes from another process is believed only as far as the system confirms it: a descriptor must be a
-// memory file with our mark that is sealed against shrinking (else its other owners could take pages away
-// from under our mappings), and a range must lie inside of it.
+// Data from another process is not trusted. A descriptor must be a memory file with our mark that is sealed
+// against shrinking; otherwise its other owners could remove pages under our mappings. A range must lie
+// inside the file.
 //
-// Raw memory goes out as bytes that name a process, its descriptor, a range, and a word of the ledger at the
-// beginning of the file. The importer opens the file through /proc, locks the range, and then reads the
-// word: if it is not the one it was told, the memory was freed in the meantime. The owner clears the word
-// first and looks for locks afterwards, so one of the two always sees the other.
+// Raw memory is exported as bytes that name a process, its descriptor, a range, and a word of the ledger at
+// the beginning of the file. The importer opens the file through /proc, locks the range, and then reads the
+// word. If the word differs from the exported one, the memory was freed meanwhile. The owner first clears the
+// word and then looks for locks, so at least one of the two sees the other.
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -30,17 +30,17 @@ typedef struct raw_ticket {
   uint64_t mark;  // TIDE__HOST_MARK
   int32_t process;
   int32_t descriptor;
-  uint64_t word;   // its place in the ledger
-  uint64_t value;  // what stands there
+  uint64_t word;   // index in the ledger
+  uint64_t value;  // of that word
   uint64_t offset;
-  uint64_t bytes;  // as the exporter asked for
+  uint64_t bytes;  // as the exporter requested
   uint64_t span;   // whole pages
-  uint64_t sum;    // of all before
+  uint64_t sum;    // checksum of the fields above
 } raw_ticket;
 
 TIDE_STATIC_ASSERT(sizeof(raw_ticket) <= sizeof(tide_raw_share));
 
-// FNV-1a over the words of a ticket before the sum: a damaged ticket must not open another range.
+// FNV-1a over the fields before the sum: a damaged ticket must not open another range.
 static uint64_t ticket_sum(const raw_ticket* ticket) {
   unsigned char bytes[offsetof(raw_ticket, sum)];
   memcpy(bytes, ticket, sizeof bytes);
@@ -52,7 +52,7 @@ static uint64_t ticket_sum(const raw_ticket* ticket) {
 // ---------------------------------------------------------------------------------------------------
 // Physical memory
 
-// Opens the file of physical memory once more with a lock on its range, or copies the opening it came with.
+// Opens the file of physical memory again with a lock on its range, or copies the descriptor it came with.
 static int physical_open(const tide__host* host, const tide__physical* physical, int* out) {
   if (physical->descriptor >= 0) return tide__sys_file_duplicate(physical->descriptor, out);
   const int own = host->files[physical->device].descriptor;
@@ -65,8 +65,8 @@ static int physical_open(const tide__host* host, const tide__physical* physical,
 
 static tide_status physical_export_locked(tide__host* host, tide_physical handle, tide_physical_share* out) {
   const tide__physical* physical = tide__slots_find(&host->soft.physicals, tide__address(handle));
-  TIDE_REQUIRE(physical != NULL, TIDE_ERR_HANDLE, "physical_export: %p is no physical memory of this machine",
-               (void*)handle);
+  TIDE_REQUIRE(physical != NULL, TIDE_ERR_HANDLE,
+               "physical_export: %p is not physical memory of this machine", (void*)handle);
   TIDE_REQUIRE((physical->flags & TIDE_PHYSICAL_SHAREABLE) != 0, TIDE_ERR_ARGUMENT,
                "physical_export: the memory was made without TIDE_PHYSICAL_SHAREABLE");
   int file = -1;
@@ -84,14 +84,14 @@ tide_status tide__host_physical_export(void* self, tide_physical handle, tide_ph
   return status;
 }
 
-// Is this an opening of a device's file that has such a range?
+// Checks that a descriptor is a device's file with such a range.
 static tide_status import_check(const char* name, int file, uint64_t offset, uint64_t bytes, uint64_t unit) {
   uint64_t mark = 0;
   uint64_t end = 0;
   uint64_t file_bytes = 0;
   const bool is_ours = tide__sys_file_is_sealed(file) && tide__sys_file_bytes(file, &file_bytes) == 0 &&
                        tide__sys_file_read(file, 0, &mark) == 0 && mark == TIDE__HOST_MARK;
-  TIDE_REQUIRE(is_ours, TIDE_ERR_ARGUMENT, "%s: the descriptor %d is no memory of a host machine", name,
+  TIDE_REQUIRE(is_ours, TIDE_ERR_ARGUMENT, "%s: the descriptor %d is not memory of a host machine", name,
                file);
   const bool is_inside = offset >= TIDE__HOST_LEDGER_BYTES && tide__add(offset, bytes, &end) &&
                          end <= file_bytes && tide__is_aligned(offset, tide__sys_page_bytes()) &&
@@ -132,7 +132,7 @@ tide_status tide__host_physical_import(void* self, int device, const tide_physic
   TIDE_TRY(import_check("physical_import", share->descriptor, share->offset, share->bytes,
                         host->soft.granularity));
   TIDE_REQUIRE(range_is_shared(share), TIDE_ERR_ARGUMENT,
-               "physical_import: nobody shares the %llu bytes at offset %llu",
+               "physical_import: no process shares the %llu bytes at offset %llu",
                (unsigned long long)share->bytes, (unsigned long long)share->offset);
   int file = -1;
   const int error = tide__sys_file_duplicate(share->descriptor, &file);
@@ -150,7 +150,7 @@ tide_status tide__host_physical_import(void* self, int device, const tide_physic
 // ---------------------------------------------------------------------------------------------------
 // Raw memory
 
-// Takes a free word of the ledger for a range and writes a value that was not there before.
+// Takes a free word of the ledger for a range and writes a new value to it.
 static tide_status export_begin_locked(tide__host* host, tide__range* range) {
   tide__host_file* file = &host->files[range->device];
   for (uint64_t tried = 1; tried < TIDE__HOST_LEDGER_WORDS; tried++) {
@@ -203,7 +203,7 @@ tide_status tide__host_raw_export(void* self, int device, void* address, tide_ra
   return status;
 }
 
-// Opens the exporter's file and makes sure that it still means what the ticket says.
+// Opens the exporter's file and checks that it still has the memory of the ticket.
 static tide_status ticket_open(const raw_ticket* ticket, int* out_file) {
   const int error = tide__sys_file_reopen(ticket->process, ticket->descriptor, out_file);
   TIDE_REQUIRE(error != EACCES && error != EPERM, TIDE_ERR_ACCESS,
@@ -211,12 +211,12 @@ static tide_status ticket_open(const raw_ticket* ticket, int* out_file) {
   if (error == EMFILE || error == ENFILE)
     return tide__host_fail("raw_import", "a descriptor", ticket->bytes, error);
   TIDE_REQUIRE(error == 0, TIDE_ERR_STATE,
-               "raw_import: process %d, which exported the memory, is gone or freed it (errno %d)",
+               "raw_import: process %d, which exported the memory, has ended or freed it (errno %d)",
                (int)ticket->process, error);
   uint64_t value = 0;
   tide_status status =
       import_check("raw_import", *out_file, ticket->offset, ticket->span, tide__sys_page_bytes());
-  if (status != TIDE_OK) status = TIDE_ERR_STATE;  // the number now names another file
+  if (status != TIDE_OK) status = TIDE_ERR_STATE;  // the descriptor is another file now
   if (status == TIDE_OK && tide__sys_file_lock(*out_file, ticket->offset, ticket->span) != 0)
     status = TIDE_ERR_STATE;
   if (status == TIDE_OK && tide__sys_file_read(*out_file, ticket->word * sizeof value, &value) != 0) {
@@ -233,9 +233,9 @@ static tide_status ticket_check(const raw_ticket* ticket) {
                          ticket->value != 0 && ticket->word != 0 && ticket->word < TIDE__HOST_LEDGER_WORDS &&
                          ticket->bytes != 0 && ticket->bytes <= ticket->span && ticket->process > 0 &&
                          ticket->descriptor >= 0;
-  TIDE_REQUIRE(is_export, TIDE_ERR_ARGUMENT, "raw_import: these bytes are no export of a host machine");
+  TIDE_REQUIRE(is_export, TIDE_ERR_ARGUMENT, "raw_import: the bytes are not an export of a host machine");
   TIDE_REQUIRE(ticket->process != tide__sys_process(), TIDE_ERR_STATE,
-               "raw_import: the memory is this process's own; use it as it is");
+               "raw_import: the memory belongs to this process; use it directly");
   return TIDE_OK;
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The workers of the host machine: one thread for each stream. A worker reads the queue without its lock,
-// as far as it was filled when it looked last, and looks again only then. It looks for new work for a short
-// while before it sleeps, because waking a thread costs more than most work.
+// The workers of the host machine: one thread for each stream. A worker reads the queue without its lock, up
+// to the count that it read last, and reads the count again only then. It spins for a short time before it
+// sleeps, because waking a thread costs more than most operations.
 //
-// A worker whose stream was given up ends when its queue is empty. The next thread that makes a stream, or
-// frees the machine, joins it and puts the stream's slot back.
+// The worker of a freed stream ends when the queue is empty. The next thread that creates a stream, or frees
+// the machine, joins it and returns the stream's slot.
 #include <string.h>
 
 #include "base/arith.h"
@@ -14,7 +14,7 @@
 #include "machine/host/host.h"
 
 #define SPINS 256u
-#define LOOK_EVERY 16u  // a look takes the count away from the processor of who is queueing
+#define LOOK_EVERY 16u  // reading the count moves its cache line away from the producer
 #define STAGE_BYTES 16384u
 
 static void spin_until_reached(tide__point point) {
@@ -22,14 +22,13 @@ static void spin_until_reached(tide__point point) {
 }
 
 tide_status tide__host_await(tide__soft* soft, const char* name, tide__point point) {
-  (void)soft;
-  (void)name;
+  (void)soft, (void)name;
   spin_until_reached(point);
   tide__stream_await(point);
   return TIDE_OK;
 }
 
-// Copies through a buffer, as a device must that cannot read the other's memory.
+// Copies through a buffer, as a device without access to the other memory must.
 static void move_staged(char* destination, const char* source, uint64_t bytes) {
   char stage[STAGE_BYTES];
   for (uint64_t done = 0; done < bytes; done += STAGE_BYTES) {
@@ -39,7 +38,7 @@ static void move_staged(char* destination, const char* source, uint64_t bytes) {
   }
 }
 
-// Fills memory that the machine does not know.
+// Fills ordinary memory.
 static int fill_ordinary(const tide__op* op) {
   char stage[STAGE_BYTES];
   int error = 0;
@@ -51,7 +50,7 @@ static int fill_ordinary(const tide__op* op) {
   return error;
 }
 
-// Copies from memory that the machine does not know, or to such memory, or both.
+// Copies from or to ordinary memory, or both.
 static int copy_ordinary(const tide__op* op) {
   char stage[STAGE_BYTES];
   const uint64_t destination = op->u.move.destination;
@@ -69,7 +68,7 @@ static int copy_ordinary(const tide__op* op) {
   return error;
 }
 
-// What the machine does not know may be anything: nobody's, or gone meanwhile.
+// Ordinary memory may be invalid, or unmapped meanwhile.
 static tide_status move_ordinary(const tide__op* op) {
   const bool is_fill = op->kind == TIDE__OP_FILL;
   const int error = is_fill ? fill_ordinary(op) : copy_ordinary(op);
@@ -96,13 +95,13 @@ tide_status tide__host_move(const tide__op* op, bool is_staged) {
   return TIDE_OK;
 }
 
-// Looks how much is queued; true if there is something to do.
+// Reads the count of queued operations. Returns whether there is something to do.
 static bool worker_look(tide__stream* stream) {
   stream->seen = tide__load_acquire(&stream->enqueued);  // pairs with queue_append_locked
   return stream->seen != tide__load_relaxed(&stream->completed);
 }
 
-// Waits for work; false when there is none and never will be.
+// Waits for work. Returns false when the stream was freed and has none left.
 static bool worker_wait(tide__stream* stream) {
   for (unsigned i = 0; i < SPINS; i++) {
     if (i % LOOK_EVERY == 0 && worker_look(stream)) return true;
@@ -148,7 +147,7 @@ static void* worker_run(void* argument) {
   return NULL;
 }
 
-// Joins workers that have ended: one, if there is one or `must_wait`. False if none is left to wait for.
+// Joins one worker that has ended. With `must_wait` it waits for one. Returns false if there is none.
 static bool worker_reap(tide__host* host, bool must_wait) {
   tide__mutex_lock(&host->workers_lock);
   while (must_wait && host->worker_count != 0 && tide__list_is_empty(&host->ended)) {
@@ -179,7 +178,7 @@ tide_status tide__host_stream_start(tide__stream* stream, const char* name) {
   host->worker_count--;
   tide__mutex_unlock(&host->workers_lock);
   return TIDE_FAIL_NATIVE(TIDE_ERR_NO_MEMORY, error,
-                          "%s: the system gave no thread to serve the stream (errno %d)", name, error);
+                          "%s: the system cannot start a thread for the stream (errno %d)", name, error);
 }
 
 void tide__host_stream_kick(tide__stream* stream) {

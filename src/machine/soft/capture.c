@@ -2,10 +2,10 @@
 // Copyright the Tidemark authors
 //
 // Captures of the host and dry machines, by the rules of CUDA stream capture. A captured stream has a set of
-// terminal nodes: the next piece of work depends on them and replaces them. An event recorded there keeps the
-// set; a stream that waits for the event joins the capture and adds the set to its own.
+// terminal nodes: the next operation depends on them and replaces them. An event that is recorded there keeps
+// the set. A stream that waits for the event joins the capture and adds the set to its own.
 //
-// One lock guards all of it. No call takes it while no capture is under way.
+// One lock guards all of it. No call takes it while no capture is active.
 #include "machine/soft/capture.h"
 
 #include "machine/soft/thread.h"
@@ -43,10 +43,10 @@ tide_status tide__capture_guard(tide__soft* soft, const char* name) {
     if (is_own || is_global) capture->is_invalid = is_refused = true;
   }
   tide__mutex_unlock(&soft->capture_lock);
-  return is_refused ? tide__capture_fail(name, "is not safe while a capture is under way") : TIDE_OK;
+  return is_refused ? tide__capture_fail(name, "is not safe during a capture") : TIDE_OK;
 }
 
-// Does a capture contain a stream of this device for which `is_any`, or which waits for the legacy stream?
+// Does a capture contain a stream of this device? Unless `is_any`, only blocking streams count.
 static bool capture_touches(const tide__capture* capture, int device, bool is_any) {
   for (const tide__link* it = capture->members.next; it != &capture->members; it = it->next) {
     const tide__stream* stream = TIDE_OWNER_CONST(it, tide__stream, in_capture);
@@ -56,7 +56,7 @@ static bool capture_touches(const tide__capture* capture, int device, bool is_an
   return false;
 }
 
-// Invalidates the captures that contain such a stream; true if there are any.
+// Invalidates the captures that contain such a stream. Returns whether there are any.
 static bool captures_invalidate_locked(tide__soft* soft, int device, bool is_any) {
   bool is_found = false;
   TIDE_LIST_EACH(it, &soft->captures) {
@@ -126,7 +126,8 @@ tide_status tide__capture_record_locked(tide__stream* stream, const char* name, 
   return TIDE_OK;
 }
 
-// A capturing stream waits for an event of ordinary work: only one that never was recorded is no dependency.
+// A captured stream waits for an event outside of its capture. Only an event that was never recorded is
+// allowed.
 static tide_status capture_wait_outside_locked(tide__stream* stream, const char* name, tide__point point) {
   TIDE_ASSERT(stream->capture != NULL);
   if (point.stream == NULL) return TIDE_OK;
@@ -144,7 +145,7 @@ tide_status tide__capture_wait_locked(tide__stream* stream, const char* name, ti
   if (tide__load_relaxed(&stream->is_legacy)) return tide__capture_check_use_locked(stream, name);
   if (stream->capture != NULL && stream->capture != capture) {
     stream->capture->is_invalid = capture->is_invalid = true;
-    return tide__capture_fail(name, "two captures would become one");
+    return tide__capture_fail(name, "it would merge two captures");
   }
   TIDE_REQUIRE(tide__node_set_add(stream->soft->heap, &stream->terminals, &event->nodes), TIDE_ERR_NO_MEMORY,
                "%s: no memory for the nodes of a stream", name);
@@ -161,7 +162,7 @@ tide_status tide__capture_wait_locked(tide__stream* stream, const char* name, ti
 tide_status tide__capture_start_locked(tide__stream* stream, tide__capture* capture) {
   tide__soft* soft = stream->soft;
   TIDE_REQUIRE(stream->capture == NULL, TIDE_ERR_CAPTURE,
-               "capture_begin: the stream is being captured already");
+               "capture_begin: the stream is already being captured");
   capture->id = soft->last_capture_id + 1;
   capture->graph = tide__graph_new(soft, capture->id);
   TIDE_REQUIRE(capture->graph != NULL, TIDE_ERR_NO_MEMORY, "capture_begin: no memory for its records");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The rules of captures: which calls they refuse, and what becomes of work, events and streams in them. These
-// functions read and write the capture fields of a stream and call no function of stream.c. The calls of the
+// The rules of captures: the calls that they refuse, and their effect on operations, events and streams.
+// These functions use the capture fields of a stream and call no function of stream.c. The functions of the
 // table (capture_begin and so on) are in capture_calls.c.
 #ifndef TIDEMARK_SRC_MACHINE_SOFT_CAPTURE_H
 #define TIDEMARK_SRC_MACHINE_SOFT_CAPTURE_H
@@ -22,7 +22,7 @@ struct tide__capture {
   tide__link link;       // in soft->captures
 };
 
-// Is a capture under way on this machine? Costs one load.
+// Is any capture active on this machine? Costs one load.
 static inline bool tide__capture_is_possible(tide__soft* soft) {
   return tide__load_acquire(&soft->capture_count) != 0;
 }
@@ -43,15 +43,15 @@ tide_status tide__capture_start_locked(tide__stream* stream, tide__capture* capt
 // Removes all streams from a capture and frees it. The caller gets its reference to the graph.
 tide__graph* tide__capture_finish_locked(tide__soft* soft, tide__capture* capture);
 tide_status tide__capture_check_valid(const tide__capture* capture, const char* name);
-// A stream outside of all captures is used: refused for the legacy stream while a blocking stream is
+// Checks the use of a stream that is not captured: the legacy stream is refused while a blocking stream is
 // captured.
 tide_status tide__capture_check_use_locked(tide__stream* stream, const char* name);
-// Adds work to the stream's capture; joins the capture of an event; records an event in it.
+// Adds an operation to the stream's capture; joins the capture of an event; records an event in it.
 tide_status tide__capture_note_locked(tide__stream* stream, const char* name, const tide__op* op);
 tide_status tide__capture_wait_locked(tide__stream* stream, const char* name, tide__event* event,
                                       tide__point point, uint64_t capture_id);
 tide_status tide__capture_record_locked(tide__stream* stream, const char* name, tide__event* event);
-// Refuse what a captured stream, event or device does not allow, and invalidate the capture.
+// Refuse a call on a captured stream, event or device, and invalidate the capture.
 tide_status tide__capture_refuse_stream_locked(tide__stream* stream, const char* name);
 tide_status tide__capture_refuse_event_locked(tide__soft* soft, const char* name, uint64_t capture_id);
 tide_status tide__capture_refuse_device_locked(tide__soft* soft, const char* name, int device);

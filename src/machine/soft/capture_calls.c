@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The capture calls of the table. Each finds its stream or graph and applies the rules of capture.h.
-#include "machine/soft/capture_calls.h"
+// The capture functions of the table. Each finds its stream or graph and applies the rules of capture.h.
+#include "machine/soft/capture.h"
 
 #include "base/arith.h"
-#include "machine/soft/capture.h"
 #include "machine/soft/thread.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -128,7 +127,7 @@ tide_status tide__soft_node_dependencies(void* self, tide_node handle, tide_node
     nodes_write(graph, node->dependencies, *out_count, nodes, capacity);
   }
   tide__mutex_unlock(&soft->capture_lock);
-  TIDE_REQUIRE(node != NULL, TIDE_ERR_HANDLE, "node_dependencies: %p is no node of this machine",
+  TIDE_REQUIRE(node != NULL, TIDE_ERR_HANDLE, "node_dependencies: %p is not a node of this machine",
                (void*)handle);
   return TIDE_OK;
 }
@@ -136,7 +135,7 @@ tide_status tide__soft_node_dependencies(void* self, tide_node handle, tide_node
 // ---------------------------------------------------------------------------------------------------
 // Launching
 
-// Queues a launch behind the one before it, wherever that was.
+// Queues a launch after the previous one, which may be on another stream.
 static tide_status launch_locked(tide__stream* stream, tide__graph* graph) {
   TIDE_TRY(tide__capture_refuse_stream_locked(stream, "launch"));
   const tide__op op = { .kind = TIDE__OP_LAUNCH, .u.graph = graph };
@@ -157,7 +156,7 @@ tide_status tide__soft_launch(void* self, int device, tide_launch handle, tide_s
   tide__graph* graph = tide__slots_find(&soft->graphs, tide__address(handle));
   const tide_status status = graph != NULL ? launch_locked(stream, graph) : TIDE_OK;
   tide__mutex_unlock(&soft->capture_lock);
-  TIDE_REQUIRE(graph != NULL, TIDE_ERR_HANDLE, "launch: %p is no graph of this machine", (void*)handle);
+  TIDE_REQUIRE(graph != NULL, TIDE_ERR_HANDLE, "launch: %p is not a graph of this machine", (void*)handle);
   return status;
 }
 
@@ -166,7 +165,8 @@ tide_status tide__soft_launch_free(void* self, tide_launch handle) {
   tide__mutex_lock(&soft->capture_lock);
   tide__graph* graph = tide__slots_claim(&soft->graphs, tide__address(handle));
   tide__mutex_unlock(&soft->capture_lock);
-  TIDE_REQUIRE(graph != NULL, TIDE_ERR_HANDLE, "launch_free: %p is no graph of this machine", (void*)handle);
+  TIDE_REQUIRE(graph != NULL, TIDE_ERR_HANDLE, "launch_free: %p is not a graph of this machine",
+               (void*)handle);
   tide__graph_drop(soft, graph);
   return TIDE_OK;
 }

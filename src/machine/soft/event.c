@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Events of the host and dry machines: an event keeps the point in a stream where it was recorded last, or
-// the capture.
+// Events of the host and dry machines. An event keeps the point in a stream, or the capture, of its last
+// record.
 #include "machine/soft/event.h"
 
 #include "base/arith.h"
@@ -13,7 +13,7 @@ void tide__event_item_fini(void* item) { tide__mutex_fini(&((tide__event*)item)-
 
 tide_status tide__event_find(tide__soft* soft, const char* name, tide_event handle, tide__event** out) {
   *out = tide__slots_find(&soft->events, tide__address(handle));
-  TIDE_REQUIRE(*out != NULL, TIDE_ERR_HANDLE, "%s: %p is no event of this machine", name, (void*)handle);
+  TIDE_REQUIRE(*out != NULL, TIDE_ERR_HANDLE, "%s: %p is not an event of this machine", name, (void*)handle);
   return TIDE_OK;
 }
 
@@ -36,14 +36,14 @@ tide_status tide__soft_event_new(void* self, int device, tide_event* out) {
 
 tide_status tide__soft_event_free(void* self, tide_event handle) {
   tide__soft* soft = self;
-  tide__event* event = NULL;
-  event = tide__slots_claim(&soft->events, tide__address(handle));
-  TIDE_REQUIRE(event != NULL, TIDE_ERR_HANDLE, "event_free: %p is no event of this machine", (void*)handle);
+  tide__event* const event = tide__slots_claim(&soft->events, tide__address(handle));
+  TIDE_REQUIRE(event != NULL, TIDE_ERR_HANDLE, "event_free: %p is not an event of this machine",
+               (void*)handle);
   tide__slots_give(&soft->events, event);
   return TIDE_OK;
 }
 
-// Where an event was recorded: a point, or a capture.
+// The last record of an event: a point, or a capture.
 static tide__point event_get(tide__event* event, uint64_t* out_capture_id) {
   tide__mutex_lock(&event->lock);
   const tide__point point = event->point;
@@ -59,7 +59,7 @@ tide_status tide__soft_event_record(void* self, int device, tide_event handle, t
   TIDE_TRY(tide__event_find(soft, "event_record", handle, &event));
   TIDE_TRY(tide__stream_find(soft, "event_record", device, stream_handle, &stream));
   const int owner = tide__load_relaxed(&event->device);
-  TIDE_REQUIRE(owner == device, TIDE_ERR_DEVICE, "event_record: the event %p is of device %d, not %d",
+  TIDE_REQUIRE(owner == device, TIDE_ERR_DEVICE, "event_record: the event %p belongs to device %d, not %d",
                (void*)handle, owner, device);
   if (tide__capture_is_possible(soft)) {
     tide__mutex_lock(&soft->capture_lock);
@@ -77,7 +77,7 @@ tide_status tide__soft_event_record(void* self, int device, tide_event handle, t
   return TIDE_OK;
 }
 
-// The point of an event that the host may ask about: one that was recorded in no capture.
+// The point of an event, unless it was recorded in a capture, which is refused.
 static tide_status event_point(tide__soft* soft, const char* name, tide_event handle, tide__event** out_event,
                                tide__point* out) {
   TIDE_TRY(tide__event_find(soft, name, handle, out_event));
@@ -112,8 +112,8 @@ tide_status tide__soft_event_synchronize(void* self, tide_event handle) {
   return tide__soft_report_error(soft, tide__load_relaxed(&event->device));
 }
 
-// Waits in a stream for an event, if either belongs to a capture; *out_is_done says whether that was so. Who
-// records the event meanwhile does so before or after: the point is read under the lock that decides.
+// Waits in a stream for an event, if either belongs to a capture; *out_is_done is set in that case. The point
+// is read under the capture lock, so a concurrent record happens entirely before or after.
 static tide_status wait_captured(tide__stream* stream, tide__event* event, tide__point* out,
                                  bool* out_is_done) {
   tide__soft* soft = stream->soft;

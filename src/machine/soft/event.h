@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Events. Stands on stream.h and the rules of capture.h.
+// Events. Uses stream.h and the rules of capture.h.
 #ifndef TIDEMARK_SRC_MACHINE_SOFT_EVENT_H
 #define TIDEMARK_SRC_MACHINE_SOFT_EVENT_H
 
@@ -19,13 +19,7 @@ typedef struct tide__event {
 
 void tide__event_item_init(void* item);
 void tide__event_item_fini(void* item);
-tide_status tide__soft_stream_wait(void* self, int device, tide_stream stream, tide_event event);
-tide_status tide__soft_event_new(void* self, int device, tide_event* out);
-tide_status tide__soft_event_free(void* self, tide_event event);
-tide_status tide__soft_event_record(void* self, int device, tide_event event, tide_stream stream);
-tide_status tide__soft_event_query(void* self, tide_event event, bool* out_done);
-tide_status tide__soft_event_synchronize(void* self, tide_event event);
-// The event of a handle.
+// Finds the event of a handle.
 tide_status tide__event_find(tide__soft* soft, const char* name, tide_event handle, tide__event** out);
 
 #endif

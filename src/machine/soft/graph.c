@@ -113,8 +113,8 @@ bool tide__graph_leads_to(const tide__graph* graph, const tide__node_set* termin
   return true;
 }
 
-// A node's handle holds the index of its graph, the last 16 bits of its capture's number, and its own index.
-// So a stale handle can name another node only after 65,536 captures.
+// The handle of a node contains the index of its graph, the low 16 bits of the capture's id, and its own
+// index. So a stale handle can name another node only after 65,536 captures.
 #define GRAPH_BITS 24u
 
 tide_node tide__node_handle(const tide__graph* graph, uint32_t node) {

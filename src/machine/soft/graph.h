@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Captured work: nodes, the sets that name them, and the graph they form. Knows nothing of streams.
+// Captured work: nodes, sets of nodes, and graphs. Does not depend on streams.
 #ifndef TIDEMARK_SRC_MACHINE_SOFT_GRAPH_H
 #define TIDEMARK_SRC_MACHINE_SOFT_GRAPH_H
 
@@ -19,10 +19,10 @@ typedef struct tide__node {
   uint32_t* dependencies;  // owned; indices of earlier nodes
   uint32_t dependency_count;
   bool has_successor;  // a later node depends on it
-  uint64_t end_ns;     // dry: when it ends, counted from the launch
+  uint64_t end_ns;     // dry: its end, relative to the launch
 } tide__node;
 
-// Nodes depend on earlier nodes only, so they can run in their order.
+// Nodes depend only on earlier nodes, so they can run in this order.
 struct tide__graph {
   tide__slot slot;
   uint64_t id;            // of its capture
@@ -36,23 +36,24 @@ struct tide__graph {
 
 #define TIDE__NODE_BITS 24u  // of a node's index in its handle
 
-// Copies a set, or adds one to another. False without memory.
+// Copies a set, or adds one to another. Returns false if there is no memory.
 bool tide__node_set_assign(const tide_heap* heap, tide__node_set* set, const tide__node_set* from);
 bool tide__node_set_add(const tide_heap* heap, tide__node_set* set, const tide__node_set* from);
 
-// A new graph with one reference, or NULL. Under the capture lock, like all here but drop.
+// Creates a graph with one reference, or returns NULL. All functions but drop are called under the capture
+// lock.
 tide__graph* tide__graph_new(tide__soft* soft, uint64_t id);
 // Drops a reference; the last one frees the nodes. Takes the capture lock.
 void tide__graph_drop(tide__soft* soft, tide__graph* graph);
-// Adds a node behind its dependencies. False without memory.
+// Adds a node. Returns false if there is no memory.
 bool tide__graph_add(tide__soft* soft, tide__graph* graph, const tide__op* op,
                      const tide__node_set* dependencies);
 // Does every node lead to one of these terminals?
 bool tide__graph_leads_to(const tide__graph* graph, const tide__node_set* terminals);
-// The handle of a node, and the node of a handle (or NULL) with its graph.
+// The handle of a node; and the node of a handle, or NULL, with its graph.
 tide_node tide__node_handle(const tide__graph* graph, uint32_t node);
 const tide__node* tide__node_find_locked(tide__soft* soft, tide_node handle, const tide__graph** out_graph);
-// How long a piece of work takes in virtual time.
+// The duration of an operation in virtual time.
 uint64_t tide__op_duration_ns(const tide__op* op);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Virtual memory of the host and dry machines: reservations, and in each a tree of mappings. The memory lock
+// Virtual memory of the host and dry machines: each reservation has a tree of mappings. The memory lock
 // guards all of it.
 #include "machine/soft/mapping.h"
 
@@ -24,7 +24,7 @@ tide_status tide__soft_address_reserve(void* self, int device, size_t bytes, siz
                                        void** out) {
   tide__soft* soft = self;
   TIDE_REQUIRE(tide__is_aligned(bytes, soft->granularity), TIDE_ERR_ARGUMENT,
-               "address_reserve: %zu bytes are no multiple of the granularity %llu", bytes,
+               "address_reserve: %zu bytes are not a multiple of the granularity %llu", bytes,
                (unsigned long long)soft->granularity);
   tide__range* range = tide__heap_alloc(soft->heap, 1, sizeof *range);
   TIDE_REQUIRE(range != NULL, TIDE_ERR_NO_MEMORY, "address_reserve: no memory for its records");
@@ -57,8 +57,8 @@ tide_status tide__soft_address_release(void* self, void* address, size_t bytes) 
     soft->backend->unreserve(soft, range->node.key, range->span);
   }
   tide__mutex_unlock(&soft->memory_lock);
-  TIDE_REQUIRE(range != NULL, TIDE_ERR_ARGUMENT, "address_release: %zu bytes at %p are no reservation", bytes,
-               address);
+  TIDE_REQUIRE(range != NULL, TIDE_ERR_ARGUMENT, "address_release: %zu bytes at %p are not a reservation",
+               bytes, address);
   TIDE_REQUIRE(is_empty, TIDE_ERR_STATE, "address_release: memory is still mapped in the %zu bytes at %p",
                bytes, address);
   tide__heap_release(soft->heap, range, 1, sizeof *range);
@@ -66,7 +66,7 @@ tide_status tide__soft_address_release(void* self, void* address, size_t bytes) 
   return TIDE_OK;
 }
 
-// Finds the place of a new mapping; the reservation it goes into.
+// Finds the reservation for a new mapping.
 static tide_status map_find_locked(tide__soft* soft, uint64_t begin, const tide__physical* physical,
                                    tide__range** out) {
   tide__range* range = tide__range_around_locked(soft, begin);
@@ -78,7 +78,7 @@ static tide_status map_find_locked(tide__soft* soft, uint64_t begin, const tide_
   const tide__mapping* above = mapping_of(tide__tree_ceiling(&range->mappings, begin));
   const bool is_clear = (below == NULL || mapping_end(below) <= begin) &&
                         (above == NULL || above->node.key >= begin + physical->bytes);
-  TIDE_REQUIRE(is_clear, TIDE_ERR_ARGUMENT, "map: something is mapped already in the %llu bytes at %p",
+  TIDE_REQUIRE(is_clear, TIDE_ERR_ARGUMENT, "map: memory is already mapped in the %llu bytes at %p",
                (unsigned long long)physical->bytes, tide__pointer(begin));
   *out = range;
   return TIDE_OK;
@@ -87,7 +87,7 @@ static tide_status map_find_locked(tide__soft* soft, uint64_t begin, const tide_
 static tide_status map_locked(tide__soft* soft, uint64_t begin, tide_physical handle,
                               tide__mapping* mapping) {
   tide__physical* physical = tide__slots_find(&soft->physicals, tide__address(handle));
-  TIDE_REQUIRE(physical != NULL, TIDE_ERR_HANDLE, "map: %p is no physical memory of this machine",
+  TIDE_REQUIRE(physical != NULL, TIDE_ERR_HANDLE, "map: %p is not physical memory of this machine",
                (void*)handle);
   tide__range* range = NULL;
   TIDE_TRY(map_find_locked(soft, begin, physical, &range));
@@ -103,7 +103,7 @@ tide_status tide__soft_map(void* self, void* address, tide_physical handle) {
   tide__soft* soft = self;
   const uint64_t begin = tide__address(address);
   TIDE_REQUIRE(tide__is_aligned(begin, soft->granularity), TIDE_ERR_ARGUMENT,
-               "map: the address %p is no multiple of the granularity %llu", address,
+               "map: the address %p is not a multiple of the granularity %llu", address,
                (unsigned long long)soft->granularity);
   tide__mapping* mapping = tide__heap_alloc(soft->heap, 1, sizeof *mapping);
   TIDE_REQUIRE(mapping != NULL, TIDE_ERR_NO_MEMORY, "map: no memory for its records");
@@ -118,7 +118,7 @@ tide_status tide__soft_map(void* self, void* address, tide_physical handle) {
   return TIDE_OK;
 }
 
-// Finds the mappings that make up [begin, begin + bytes) exactly: the first, and how many.
+// Finds the mappings that cover [begin, begin + bytes) exactly: the first one and their number.
 static tide_status mappings_find_locked(tide__soft* soft, const char* name, uint64_t begin, uint64_t bytes,
                                         tide__range** out_range, tide__mapping** out_first,
                                         uint64_t* out_count) {
@@ -141,7 +141,8 @@ static tide_status mappings_find_locked(tide__soft* soft, const char* name, uint
   return TIDE_OK;
 }
 
-// Takes `count` mappings out of their range and puts those whose memory is now unused in front of *dead.
+// Removes `count` mappings from their range and adds them to the list *dead. Memory that is still referenced
+// is detached from its mapping.
 static void mappings_remove_locked(tide__range* range, tide__mapping* first, uint64_t count,
                                    tide__mapping** dead) {
   for (uint64_t i = 0; i < count; i++) {
@@ -170,7 +171,7 @@ static tide_status unmap_locked(tide__soft* soft, uint64_t begin, uint64_t bytes
   tide__mapping* first = NULL;
   TIDE_TRY(mappings_find_locked(soft, "unmap", begin, bytes, &range, &first, out_count));
   if (tide__range_is_busy_locked(soft, begin, begin + bytes)) {
-    tide__range_wait_locked(soft, begin, begin + bytes);  // the lock was open meanwhile: look again
+    tide__range_wait_locked(soft, begin, begin + bytes);  // the lock was released meanwhile: search again
     TIDE_TRY(mappings_find_locked(soft, "unmap", begin, bytes, &range, &first, out_count));
   }
   TIDE_TRY(soft->backend->unmap(soft, begin, bytes));
@@ -190,7 +191,7 @@ tide_status tide__soft_unmap(void* self, void* address, size_t bytes) {
   return status;
 }
 
-// Sets what the process may do at a mapping: all that any device may.
+// Sets the protection of a mapping: the process may do what any device may do.
 static tide_status mapping_protect(tide__soft* soft, const tide__mapping* mapping, uint64_t readers,
                                    uint64_t writers) {
   return soft->backend->protect(soft, mapping->node.key, mapping->physical->bytes, readers != 0,
@@ -203,7 +204,7 @@ static tide_status access_locked(tide__soft* soft, uint64_t begin, uint64_t byte
   tide__mapping* first = NULL;
   TIDE_TRY(mappings_find_locked(soft, "set_access", begin, bytes, &range, &first, out_count));
   if (access != TIDE_ACCESS_READ_WRITE && tide__range_is_busy_locked(soft, begin, begin + bytes)) {
-    tide__range_wait_locked(soft, begin, begin + bytes);  // the lock was open meanwhile: look again
+    tide__range_wait_locked(soft, begin, begin + bytes);  // the lock was released meanwhile: search again
     TIDE_TRY(mappings_find_locked(soft, "set_access", begin, bytes, &range, &first, out_count));
   }
   tide__mapping* mapping = first;
@@ -251,7 +252,7 @@ tide_status tide__mappings_check_locked(const tide__range* range, const char* na
     if (address >= end) return TIDE_OK;
     mapping = mapping_of(tide__tree_next(&mapping->node));
   }
-  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: nothing is mapped at %p", name, tide__pointer(address));
+  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: no memory is mapped at %p", name, tide__pointer(address));
 }
 
 void tide__mappings_free(tide__soft* soft, tide__range* range) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Raw, imported and pinned memory: each is one top-level range. Then questions about pointers, the check that
-// every copy and fill passes, and peers.
+// Raw, imported and pinned memory: each is one range. Also information about pointers, the check of every
+// copy and fill, and peers.
 #include "machine/soft/memory.h"
 
 #include "base/arith.h"
@@ -12,7 +12,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Raw memory
 
-// Finds a place for a range, maps its memory there, and enters it.
+// Reserves addresses for a range, maps its memory there, and adds it to the tree.
 static tide_status range_place_locked(tide__soft* soft, tide__range* range, tide_call call) {
   uint64_t address = 0;
   TIDE_TRY(soft->backend->reserve(soft, range->device, call, range->span, soft->page_bytes, 0, &address));
@@ -52,7 +52,7 @@ tide_status tide__soft_raw_alloc(void* self, int device, size_t bytes, void** ou
   TIDE_TRY(tide__capture_guard(soft, "raw_alloc"));
   uint64_t span = 0;
   TIDE_REQUIRE(tide__align_up(bytes, soft->page_bytes, &span), TIDE_ERR_NO_MEMORY,
-               "raw_alloc: %zu bytes are more than any device has", bytes);
+               "raw_alloc: %zu bytes are more than any device can have", bytes);
   tide__physical* physical = NULL;
   TIDE_TRY(tide__physical_make(soft, "raw_alloc", device, span, 0, &physical));
   const tide_status status =
@@ -65,7 +65,7 @@ tide_status tide__soft_raw_alloc(void* self, int device, size_t bytes, void** ou
   return TIDE_OK;
 }
 
-// Ends a raw or imported range that was taken out of the tree.
+// Frees a raw or imported range that was removed from the tree.
 static void range_end_raw(tide__soft* soft, tide__range* range) {
   tide__mutex_lock(&soft->memory_lock);
   tide__range_wait_locked(soft, range->node.key, tide__range_end(range));
@@ -77,8 +77,8 @@ static void range_end_raw(tide__soft* soft, tide__range* range) {
   tide__heap_release(soft->heap, range, 1, sizeof *range);
 }
 
-// Takes the range of a kind that begins at an address out of the tree; NULL if there is none (on that
-// device).
+// Removes the range of a kind that begins at an address from the tree. Returns NULL if there is none, or if
+// it belongs to another device (-1: any).
 static tide__range* range_take(tide__soft* soft, uint64_t address, tide_memory_kind kind, int device) {
   tide__mutex_lock(&soft->memory_lock);
   tide__range* range = tide__soft_range_at_locked(soft, address, kind);
@@ -124,7 +124,8 @@ static tide__range* pinned_make(tide__soft* soft, uint64_t address, uint64_t byt
   return range;
 }
 
-// Takes pages and enters them, unless (dry) another thread was given addresses among them meanwhile.
+// Takes pages and adds them to the tree. On dry another thread may have taken these addresses meanwhile; then
+// it tries again.
 static tide_status pinned_place(tide__soft* soft, tide__range* range) {
   for (;;) {
     TIDE_TRY(soft->backend->pinned_take(soft, range));
@@ -142,7 +143,7 @@ tide_status tide__soft_pinned_alloc(void* self, size_t bytes, void** out) {
   TIDE_TRY(tide__capture_guard(soft, "pinned_alloc"));
   uint64_t span = 0;
   TIDE_REQUIRE(tide__align_up(bytes, soft->page_bytes, &span), TIDE_ERR_NO_MEMORY,
-               "pinned_alloc: %zu bytes are more than there are", bytes);
+               "pinned_alloc: %zu bytes are too many", bytes);
   tide__range* range = pinned_make(soft, 0, bytes, span);
   TIDE_REQUIRE(range != NULL, TIDE_ERR_NO_MEMORY, "pinned_alloc: no memory for its records");
   const tide_status status = pinned_place(soft, range);
@@ -155,7 +156,7 @@ tide_status tide__soft_pinned_alloc(void* self, size_t bytes, void** out) {
   return TIDE_OK;
 }
 
-// Enters a range of the caller's pages, unless it touches another.
+// Adds a range of the caller's pages to the tree, unless it overlaps another range.
 static tide_status pinned_enter(tide__soft* soft, tide__range* range) {
   tide__mutex_lock(&soft->memory_lock);
   const tide__range* other = tide__range_in_locked(soft, range->node.key, tide__range_end(range));
@@ -163,7 +164,7 @@ static tide_status pinned_enter(tide__soft* soft, tide__range* range) {
   if (other == NULL) tide__range_enter_locked(soft, range);
   tide__mutex_unlock(&soft->memory_lock);
   TIDE_REQUIRE(other == NULL, TIDE_ERR_ARGUMENT,
-               "pinned_register: %llu bytes at %p touch the range that begins at %p",
+               "pinned_register: %llu bytes at %p overlap the range that begins at %p",
                (unsigned long long)range->bytes, tide__pointer(range->node.key), tide__pointer(taken));
   return TIDE_OK;
 }
@@ -178,7 +179,7 @@ tide_status tide__soft_pinned_register(void* self, void* address, size_t bytes) 
   TIDE_REQUIRE(range != NULL, TIDE_ERR_NO_MEMORY, "pinned_register: no memory for its records");
   tide_status status = pinned_enter(soft, range);
   if (status == TIDE_OK) {
-    // Entered first: page locks do not nest, so locking a range that overlaps another could not be undone.
+    // Added first: page locks do not nest, so locking an overlapping range could not be undone.
     status = soft->backend->pinned_take(soft, range);
     if (status != TIDE_OK) (void)range_take(soft, range->node.key, TIDE_MEMORY_PINNED, -1);
   }
@@ -225,7 +226,7 @@ tide_status tide__soft_pinned_unregister(void* self, void* address) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Questions
+// Information and checks
 
 static void pointer_describe_locked(const tide__range* range, uint64_t address, tide_pointer_info* out) {
   const tide__mapping* mapping = tide__mapping_around(range, address);
@@ -277,9 +278,7 @@ tide_status tide__soft_check_locked(tide__soft* soft, const char* name, int devi
 // Peers
 
 tide_status tide__soft_peer_query(void* self, int device, int peer, bool* out) {
-  (void)self;
-  (void)device;
-  (void)peer;
+  (void)self, (void)device, (void)peer;
   *out = true;
   return TIDE_OK;
 }

@@ -1,32 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Raw and pinned memory, questions about pointers, and peers. Stands on range.h, mapping.h and the guard of
+// Raw and pinned memory, information about pointers, and peers. Uses range.h, mapping.h and the guard of
 // capture.h.
 #ifndef TIDEMARK_SRC_MACHINE_SOFT_MEMORY_H
 #define TIDEMARK_SRC_MACHINE_SOFT_MEMORY_H
 
 #include "machine/soft/range.h"
 
-tide_status tide__soft_raw_alloc(void* self, int device, size_t bytes, void** out);
-tide_status tide__soft_raw_release(void* self, int device, void* address);
-tide_status tide__soft_raw_unimport(void* self, void* address);
-tide_status tide__soft_pinned_alloc(void* self, size_t bytes, void** out);
-tide_status tide__soft_pinned_release(void* self, void* address);
-tide_status tide__soft_pinned_register(void* self, void* address, size_t bytes);
-tide_status tide__soft_pinned_unregister(void* self, void* address);
-tide_status tide__soft_pointer_info(void* self, const void* pointer, tide_pointer_info* out);
-tide_status tide__soft_peer_query(void* self, int device, int peer, bool* out);
-tide_status tide__soft_peer_enable(void* self, int device, int peer);
-tide_status tide__soft_peer_disable(void* self, int device, int peer);
-
-// Makes a range over memory that exists already (an import). On success the range owns the memory.
+// Creates a range for existing physical memory. On success the range owns the memory.
 tide_status tide__soft_range_over(tide__soft* soft, tide__physical* physical, tide_memory_kind kind,
                                   uint64_t bytes, tide_call call, void** out);
 // Does pinned memory have a byte in [begin, end)?
 bool tide__soft_has_pinned(tide__soft* soft, uint64_t begin, uint64_t end);
-// May a stream of `device` use these bytes, must they be staged, and which range do they lie in (0: in none)?
-// Under the memory lock.
+// Checks whether a stream of `device` may use a range of bytes. Sets whether they must be staged, and the
+// identity of their range (0: none). Under the memory lock.
 tide_status tide__soft_check_locked(tide__soft* soft, const char* name, int device, uint64_t address,
                                     uint64_t bytes, bool is_write, bool* out_staged, uint64_t* out_identity);
 // Frees all ranges and physical memory, when the machine is freed.

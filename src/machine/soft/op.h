@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// One piece of work on a stream of the host and dry machines, and a point in a stream. Data only.
+// An operation on a stream of the host and dry machines, and a point in a stream.
 #ifndef TIDEMARK_SRC_MACHINE_SOFT_OP_H
 #define TIDEMARK_SRC_MACHINE_SOFT_OP_H
 
@@ -19,25 +19,24 @@ typedef enum tide__op_kind {
   TIDE__OP_WORK     // dry: takes time and does nothing
 } tide__op_kind;
 
-// A point in a stream: its first `ticket` pieces of work are done. The tickets of a stream only rise, even
-// when its slot later serves another stream. So a point that was reached stays reached.
+// A point in a stream: its first `ticket` operations are done. Tickets only increase, even when the slot is
+// reused for another stream. So a point that was reached stays reached.
 typedef struct tide__point {
   tide__stream* stream;  // NULL: nothing to wait for
   uint64_t ticket;
 } tide__point;
 
-// One piece of work.
 typedef struct tide__op {
   uint32_t kind;       // a tide__op_kind
   uint8_t value;       // of a fill
-  int16_t device;      // whose stream it was queued on
-  uint64_t queued_at;  // in virtual time, on a machine that has it
+  int16_t device;      // of the stream it was queued on
+  uint64_t queued_at;  // in virtual time, on dry
   union {
     struct {
       uint64_t destination;
       uint64_t source;
       uint64_t bytes;
-      uint64_t destination_identity;  // of the range it lay in when it was queued; 0: ordinary host memory
+      uint64_t destination_identity;  // of its range when it was queued; 0: ordinary host memory
       uint64_t source_identity;
     } move;  // fill and copy
     struct {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The queue of a stream: a list of chunks. Producers fill one end under the stream's lock; the executor reads
-// the other end without it. The two meet only at the stream's counts: a piece of work is written before
-// `enqueued` rises, and the executor reads no further than the `enqueued` it has seen. A used-up chunk is
-// kept for the next growth.
+// The queue of a stream: a list of chunks. Producers append under the stream's lock, and the executor reads
+// without it. The stream's counts synchronise both: an operation is written before `enqueued` is increased,
+// and the executor reads only up to the `enqueued` it has seen. One used chunk is kept for reuse.
 #include "machine/soft/queue.h"
 
 #include "base/check.h"

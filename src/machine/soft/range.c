@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Top-level ranges of addresses in one tree, and counted physical memory below them.
+// Ranges of addresses in one tree, and reference-counted physical memory.
 #include "machine/soft/range.h"
 
 #include "base/arith.h"
@@ -52,7 +52,7 @@ bool tide__range_is_busy_locked(tide__soft* soft, uint64_t begin, uint64_t end) 
   return false;
 }
 
-// Only a caller that did not wait for its own work ever waits here.
+// Only a caller that did not synchronize its work waits here.
 TIDE_UNCHECKED_LOCKING void tide__range_wait_locked(tide__soft* soft, uint64_t begin, uint64_t end) {
   while (tide__range_is_busy_locked(soft, begin, end)) tide__signal_wait(&soft->quiet, &soft->memory_lock);
 }
@@ -73,7 +73,7 @@ void tide__physical_end(tide__soft* soft, tide__physical* physical) {
   if (is_gone) tide__slots_give(&soft->physicals, physical);
 }
 
-// Tries again to end memory that other processes still used when its handle was freed.
+// Retries to free memory that other processes still used when its handle was freed.
 static void physical_sweep(tide__soft* soft) {
   tide__link waiting;
   tide__list_init(&waiting);
@@ -103,7 +103,7 @@ static bool device_take_once(tide__soft* soft, int device, uint64_t bytes, uint6
   return has_room;
 }
 
-// Counts memory as used, or reports how much the device has left.
+// Counts memory as used, or fails with the free bytes of the device.
 static tide_status device_take(tide__soft* soft, const char* name, int device, uint64_t bytes) {
   uint64_t used = 0;
   bool has_room = device_take_once(soft, device, bytes, &used);
@@ -111,7 +111,7 @@ static tide_status device_take(tide__soft* soft, const char* name, int device, u
     physical_sweep(soft);
     has_room = device_take_once(soft, device, bytes, &used);
   }
-  TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "%s: %llu bytes asked for, device %d has %llu of %llu free",
+  TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "%s: %llu bytes requested, device %d has %llu of %llu free",
                name, (unsigned long long)bytes, device, (unsigned long long)(soft->capacity - used),
                (unsigned long long)soft->capacity);
   return TIDE_OK;
@@ -144,7 +144,7 @@ tide_status tide__soft_physical_new(void* self, int device, size_t bytes, uint32
                                     tide_physical* out) {
   tide__soft* soft = self;
   TIDE_REQUIRE(tide__is_aligned(bytes, soft->granularity), TIDE_ERR_ARGUMENT,
-               "physical_new: %zu bytes are no multiple of the granularity %llu", bytes,
+               "physical_new: %zu bytes are not a multiple of the granularity %llu", bytes,
                (unsigned long long)soft->granularity);
   tide__physical* physical = NULL;
   TIDE_TRY(tide__physical_make(soft, "physical_new", device, bytes, flags, &physical));
@@ -156,7 +156,7 @@ tide_status tide__soft_physical_new(void* self, int device, size_t bytes, uint32
 tide_status tide__soft_physical_free(void* self, tide_physical handle) {
   tide__soft* soft = self;
   tide__physical* physical = tide__slots_claim(&soft->physicals, tide__address(handle));
-  TIDE_REQUIRE(physical != NULL, TIDE_ERR_HANDLE, "physical_free: %p is no physical memory of this machine",
+  TIDE_REQUIRE(physical != NULL, TIDE_ERR_HANDLE, "physical_free: %p is not physical memory of this machine",
                (void*)handle);
   const uint64_t bytes = physical->bytes;
   tide__mutex_lock(&soft->memory_lock);

@@ -1,10 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Making and freeing what the host and dry machines share.
+// Creating and freeing the shared part of the host and dry machines.
 #include "machine/soft/soft.h"
 
+#include "base/arith.h"
 #include "machine/soft/capture.h"
+
+tide_status tide__soft_check_options(const char* call, uint32_t device_count, uint64_t capacity,
+                                     uint64_t granularity, uint64_t least_granularity,
+                                     const tide_heap* heap) {
+  TIDE_REQUIRE(device_count >= 1 && device_count <= TIDE_DEVICE_MAX, TIDE_ERR_ARGUMENT,
+               "%s: the device count is %u; it must be 1 to %d", call, (unsigned)device_count,
+               TIDE_DEVICE_MAX);
+  TIDE_REQUIRE(tide__is_power_of_two(granularity) && granularity >= least_granularity, TIDE_ERR_ARGUMENT,
+               "%s: the granularity is %llu; it must be a power of two and at least %llu", call,
+               (unsigned long long)granularity, (unsigned long long)least_granularity);
+  TIDE_REQUIRE(capacity <= INT64_MAX, TIDE_ERR_ARGUMENT, "%s: a capacity of %llu bytes is too large", call,
+               (unsigned long long)capacity);
+  TIDE_REQUIRE(tide__heap_is_valid(heap), TIDE_ERR_ARGUMENT, "%s: the heap lacks a function", call);
+  return TIDE_OK;
+}
 
 static tide_status devices_init(tide__soft* soft) {
   soft->devices = tide__heap_alloc(soft->heap, (size_t)soft->device_count, sizeof *soft->devices);

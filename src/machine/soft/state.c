@@ -28,11 +28,6 @@ tide_status tide__soft_report_error(tide__soft* soft, int device) {
   owner->has_error = false;
   tide__mutex_unlock(&owner->error_lock);
   if (!has_error) return TIDE_OK;
-  tide__fail(TIDE_ERR_MACHINE, error.native, error.file, error.line, "earlier work on device %d failed: %s",
-             device, error.text);
-  return TIDE_ERR_MACHINE;
-}
-
-uint64_t tide__soft_staged_copies(const void* self) {
-  return tide__load_relaxed(&((const tide__soft*)self)->staged_copies);
+  return tide_error_set(TIDE_ERR_MACHINE, error.native, error.file, error.line,
+                        "earlier work on device %d failed: %s", device, error.text);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Streams of the host and dry machines. A stream counts the pieces of work that were queued and
-// that are done; a point in a stream is such a count. So recording an event is reading a number, querying
-// it is comparing two, and waiting for it in another stream is one piece of work there.
+// Streams of the host and dry machines. A stream counts the operations that were queued and those that are
+// done. A point in a stream is such a count. So recording an event reads a number, querying it compares two,
+// and waiting for it in another stream is one operation there.
 //
-// The default streams are ordered by points too: work on the legacy stream first waits for the tail of each
-// blocking stream of its device, and work on these for the tail of the legacy stream. Each tail is waited
-// for once. No cycle can arise: a wait is for work that was queued before it.
+// Points also order the default streams: work on the legacy stream first waits for the tail of each blocking
+// stream of its device, and their work waits for the tail of the legacy stream. Each tail is waited for once.
+// No cycle can arise, because a wait is for work that was queued before it.
 #include "machine/soft/stream.h"
 
 #include "base/arith.h"
@@ -15,7 +15,7 @@
 #include "machine/soft/thread.h"
 
 // ---------------------------------------------------------------------------------------------------
-// Making and finding
+// Creating and finding
 
 void tide__stream_item_init(void* item) {
   tide__stream* stream = item;
@@ -39,9 +39,9 @@ void tide__stream_item_fini(void* item) {
   tide__mutex_fini(&stream->lock);
 }
 
-// Sets up an object that may have served another stream before; its counts go on.
+// Initialises a slot that may have served another stream; its counts continue.
 static void stream_reset(tide__stream* stream, tide__soft* soft, int device, uint32_t flags, bool is_legacy) {
-  // Under the lock, for who walks over all streams or holds a handle that is just now stale.
+  // Under the lock, for threads that iterate over all streams or use a handle that has just become stale.
   tide__mutex_lock(&stream->lock);
   if (stream->soft == NULL) stream->soft = soft;
   tide__store_relaxed(&stream->number, tide__add_relaxed(&soft->last_stream, 1) + 1);
@@ -78,7 +78,7 @@ static tide_status stream_make(tide__soft* soft, const char* name, int device, u
 
 static void stream_end(tide__stream* stream) { stream->soft->backend->stream_stop(stream); }
 
-// Until here the legacy stream sees the work that is left.
+// Until then the legacy stream waits for the remaining work.
 void tide__stream_bury(tide__stream* stream) {
   tide__soft_device* owner = &stream->soft->devices[tide__load_relaxed(&stream->device)];
   tide__mutex_lock(&owner->streams_lock);
@@ -124,16 +124,17 @@ tide_status tide__stream_find(tide__soft* soft, const char* name, int device, ti
   if (handle == NULL || handle == TIDE_STREAM_LEGACY) return legacy_find(soft, name, device, out);
   if (handle == TIDE_STREAM_PER_THREAD) return per_thread_find(soft, name, device, out);
   tide__stream* stream = tide__slots_find(&soft->streams, tide__address(handle));
-  TIDE_REQUIRE(stream != NULL, TIDE_ERR_HANDLE, "%s: %p is no stream of this machine", name, (void*)handle);
+  TIDE_REQUIRE(stream != NULL, TIDE_ERR_HANDLE, "%s: %p is not a stream of this machine", name,
+               (void*)handle);
   const int owner = tide__load_relaxed(&stream->device);
-  TIDE_REQUIRE(owner == device, TIDE_ERR_DEVICE, "%s: the stream %p is of device %d, not %d", name,
+  TIDE_REQUIRE(owner == device, TIDE_ERR_DEVICE, "%s: the stream %p belongs to device %d, not %d", name,
                (void*)handle, owner, device);
   *out = stream;
   return TIDE_OK;
 }
 
 tide_status tide__soft_stream_new(void* self, int device, uint32_t flags, int priority, tide_stream* out) {
-  (void)priority;  // all streams run at once: none has to wait for another
+  (void)priority;  // all streams run concurrently
   tide__stream* stream = NULL;
   TIDE_TRY(stream_make(self, "stream_new", device, flags, false, &stream));
   *out = (tide_stream)tide__pointer(tide__slots_publish(&stream->soft->streams, stream));
@@ -154,7 +155,7 @@ tide_status tide__soft_stream_free(void* self, int device, tide_stream handle) {
   tide__stream* stream = NULL;
   TIDE_TRY(tide__stream_find(soft, "stream_free", device, handle, &stream));
   TIDE_REQUIRE(tide__slots_claim(&soft->streams, tide__address(handle)) != NULL, TIDE_ERR_HANDLE,
-               "stream_free: %p is given up already", (void*)handle);
+               "stream_free: the stream %p is already freed", (void*)handle);
   tide__capture_abandon(stream);
   stream_end(stream);
   tide__soft_settle(soft);  // so that its slot can be used again
@@ -164,7 +165,7 @@ tide_status tide__soft_stream_free(void* self, int device, tide_stream handle) {
 // ---------------------------------------------------------------------------------------------------
 // Queueing
 
-// What is locked to queue work: a stream and, for the legacy one, the list of its device's streams.
+// The locks for queueing: a stream and, for the legacy stream, the list of its device's streams.
 typedef struct queue_hold {
   tide__stream* stream;
   tide__soft_device* owner;
@@ -176,7 +177,7 @@ TIDE_UNCHECKED_LOCKING static void queue_unlock(const queue_hold* hold) {
   if (hold->is_legacy) tide__mutex_unlock(&hold->owner->streams_lock);
 }
 
-// Is the stream still what it was when we looked which locks it needs?
+// Does the stream still need the locks that were chosen for it?
 static bool queue_is_same(const queue_hold* hold) {
   const tide__stream* stream = hold->stream;
   return !stream->is_closing && tide__load_relaxed(&stream->is_legacy) == hold->is_legacy &&
@@ -188,13 +189,12 @@ TIDE_UNCHECKED_LOCKING static void queue_lock_once(const queue_hold* hold) {
   tide__mutex_lock(&hold->stream->lock);
 }
 
-// Is there room for a piece of work, a wait before it, and all waits that the rules of the default streams
-// may put before both?
+// Is there room for an operation, a wait before it, and all waits that the default streams may require?
 static bool queue_has_room(const queue_hold* hold) {
   return hold->stream->queue.room >= 2 + (hold->is_legacy ? hold->owner->stream_count : 1);
 }
 
-// Locks a stream with room to queue a piece of work. The heap is asked without the lock.
+// Locks a stream that has room to queue an operation. The heap is called without the lock.
 TIDE_UNCHECKED_LOCKING static tide_status queue_lock(tide__stream* stream, const char* name,
                                                      queue_hold* out) {
   *out = (queue_hold){ stream, &stream->soft->devices[tide__load_relaxed(&stream->device)],
@@ -214,7 +214,7 @@ TIDE_UNCHECKED_LOCKING static tide_status queue_lock(tide__stream* stream, const
     tide__queue_add(&stream->queue, chunk);
   }
   queue_unlock(out);
-  return TIDE_FAIL(TIDE_ERR_HANDLE, "%s: the stream was given up meanwhile", name);
+  return TIDE_FAIL(TIDE_ERR_HANDLE, "%s: the stream was freed meanwhile", name);
 }
 
 static void queue_append_locked(tide__stream* stream, tide__op op) {
@@ -241,7 +241,7 @@ static void legacy_join_locked(const queue_hold* hold) {
   }
 }
 
-// Puts the waits that the rules of the default streams ask for before whatever comes next.
+// Queues the waits that the default streams require before the next operation.
 static void queue_join_locked(const queue_hold* hold) {
   if (hold->is_legacy) {
     legacy_join_locked(hold);
@@ -281,7 +281,7 @@ tide_status tide__stream_tail(tide__stream* stream, const char* name, tide__poin
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Questions and waiting
+// Queries and waiting
 
 void tide__stream_complete(tide__stream* stream, uint64_t count) {
   // pairs with tide__point_is_reached, and with the count of waiters in tide__stream_await
@@ -354,7 +354,7 @@ tide_status tide__soft_device_synchronize(void* self, int device) {
   TIDE_TRY(device_refuse_if_capturing(soft, device));
   TIDE_TRY(tide__capture_guard(soft, "device_synchronize"));
   const uint32_t count = tide__slots_count(&soft->streams);
-  for (uint32_t i = 0; i < count; i++) {  // also streams that were given up with work left
+  for (uint32_t i = 0; i < count; i++) {  // also freed streams with work left
     tide__stream* stream = tide__slots_at(&soft->streams, i);
     if (tide__load_relaxed(&stream->device) == device) {
       TIDE_TRY(soft->backend->await(soft, "device_synchronize", tide__stream_point(stream)));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The default streams of a thread end with the thread. The machine may have been freed before that, so it is
-// looked up by its serial number in a registry of the machines that exist.
+// The default streams of a thread end with the thread. The machine may have been freed before, so it is
+// looked up by its serial number in a registry of existing machines.
 #include "machine/soft/thread.h"
 
 #include <pthread.h>
@@ -48,7 +48,7 @@ void tide__thread_callback(tide_call_fn function, void* user) {
   thread_is_in_callback = false;
 }
 
-// The child of a fork does not find the machines of its parent.
+// In a child of fork() the machines of the parent are not found.
 static tide__soft* registry_find_locked(uint64_t serial) {
   TIDE_LIST_EACH(it, &registry) {
     tide__soft* soft = TIDE_OWNER(it, tide__soft, in_registry);
@@ -116,7 +116,7 @@ static void thread_streams_sweep(void) {
   }
 }
 
-// The notes come from the system's heap, because they may outlive the machine and the heap it was given.
+// The notes come from the system heap, because they may outlive the machine and its own heap.
 bool tide__thread_stream_note(tide__soft* soft, int device, tide__stream* stream,
                               void (*end)(tide__stream* stream)) {
   thread_streams_sweep();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The work of streams: copies, fills, calls and launches, from the call that queues them to the moment they
-// run. The executor of the backend calls tide__op_execute().
+// Copies, fills, calls and launches, from the call that queues them until they run. The executor of the
+// backend calls tide__op_execute().
 #include "machine/soft/work.h"
 
 #include "base/arith.h"
@@ -10,7 +10,7 @@
 #include "machine/soft/memory.h"
 #include "machine/soft/thread.h"
 
-// A machine in virtual time runs what is due whenever this much was queued.
+// On dry, work that is due runs each time that this many operations were queued.
 #define LONG_QUEUE 1024u
 // Up to this size a move runs while the memory lock is held, which is cheaper than an entry in soft->busy.
 #define SMALL_MOVE_BYTES 4096u
@@ -93,7 +93,7 @@ static tide_status move_check_again_locked(tide__soft* soft, const tide__op* op,
   uint64_t destination = 0;
   TIDE_TRY(move_check_locked(soft, name, op, out_staged, &source, &destination));
   const bool is_same = source == op->u.move.source_identity && destination == op->u.move.destination_identity;
-  TIDE_REQUIRE(is_same, TIDE_ERR_STATE, "%s: memory at %p or %p was given back meanwhile", name,
+  TIDE_REQUIRE(is_same, TIDE_ERR_STATE, "%s: the memory at %p or %p was released meanwhile", name,
                tide__pointer(op->u.move.destination), tide__pointer(op->u.move.source));
   return TIDE_OK;
 }
@@ -124,7 +124,6 @@ static void move_execute(tide__stream* stream, const tide__op* op) {
     status = is_small ? soft->backend->move(op, is_staged) : move_large_locked(soft, op, is_staged);
   }
   tide__mutex_unlock(&soft->memory_lock);
-  if (is_staged) tide__add_relaxed(&soft->staged_copies, 1);
   if (status != TIDE_OK) tide__soft_note_error(soft, op->device);
 }
 

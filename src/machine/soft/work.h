@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The work of streams: queueing copies, fills and calls, and doing them. Stands on stream.h, memory.h and the
-// rules of capture.h.
+// Operations on streams: queueing copies, fills and calls, and executing them. Uses stream.h, memory.h and
+// the rules of capture.h.
 #ifndef TIDEMARK_SRC_MACHINE_SOFT_WORK_H
 #define TIDEMARK_SRC_MACHINE_SOFT_WORK_H
 
 #include "machine/soft/stream.h"
 
-tide_status tide__soft_copy(void* self, int device, tide_stream stream, void* destination, const void* source,
-                            size_t bytes);
-tide_status tide__soft_fill(void* self, int device, tide_stream stream, void* destination, uint8_t value,
-                            size_t bytes);
-tide_status tide__soft_call(void* self, int device, tide_stream stream, tide_call_fn function, void* user);
 // Queues work, or adds it to the capture of the stream.
 tide_status tide__stream_submit(tide__stream* stream, const char* name, const tide__op* op);
-// Does one piece of work, which is not a wait; drops the references it holds.
+// Executes one operation, which is not a wait; and drops the references that an operation holds.
 void tide__op_execute(tide__stream* stream, const tide__op* op);
 void tide__op_drop(tide__soft* soft, const tide__op* op);
 
