@@ -71,7 +71,7 @@ static tool_flow_state gzip_step(void* opaque, tool_flow* flow) {
   if (result == Z_STREAM_END && state->is_encoder) return TOOL_FLOW_END;
   if (result == Z_STREAM_END) state->is_between = true;
   if (result == Z_STREAM_END || result == Z_OK || result == Z_BUF_ERROR) return TOOL_FLOW_MORE;
-  flow->problem = result == Z_MEM_ERROR ? "out of memory" : "it is damaged";
+  flow->problem = result == Z_MEM_ERROR ? "out of memory" : "the data is corrupt";
   return TOOL_FLOW_BAD;
 }
 

@@ -26,10 +26,10 @@ static void* xz_start(bool is_encoder) {
 static const char* xz_problem(lzma_ret result) {
   switch (result) {
     case LZMA_MEM_ERROR: return "out of memory";
-    case LZMA_MEMLIMIT_ERROR: return "it asks for more than 1 GiB of memory";
-    case LZMA_FORMAT_ERROR: return "this is not xz";
-    case LZMA_OPTIONS_ERROR: return "it uses options that are not known";
-    default: return "it is damaged";
+    case LZMA_MEMLIMIT_ERROR: return "it needs more than 1 GiB of memory";
+    case LZMA_FORMAT_ERROR: return "it is not in xz format";
+    case LZMA_OPTIONS_ERROR: return "it uses unsupported options";
+    default: return "the data is corrupt";
   }
 }
 

@@ -170,12 +170,12 @@ static void side_figures(const diff_side* side, diff_figure out[DIFF_FIGURES]) {
   const diff_figure figures[DIFF_FIGURES] = {
     { "peak_allocated", "peak allocated", side->peaks.live.bytes, true, true },
     { "peak_allocated_blocks", "  as PyTorch counts", side->peaks.allocated.bytes, true, true },
-    { "peak_requested", "  as asked for", side->peaks.requested.bytes, true, true },
+    { "peak_requested", "  as requested", side->peaks.requested.bytes, true, true },
     { "peak_reserved", "peak reserved", side->peaks.reserved.bytes, true, has_peak },
     { "allocations", "allocations", n[TIDE_ACTION_ALLOC], false, has_counts },
     { "frees", "releases", n[TIDE_ACTION_FREE_COMPLETED], false, has_counts },
-    { "driver_allocs", "segments made", made, false, has_counts && has_peak },
-    { "driver_frees", "segments given back", given_back, false, has_counts && has_peak },
+    { "driver_allocs", "segments allocated", made, false, has_counts && has_peak },
+    { "driver_frees", "segments freed", given_back, false, has_counts && has_peak },
     { "ooms", "requests refused", n[TIDE_ACTION_OOM], false, has_counts },
   };
   memcpy(out, figures, sizeof figures);
@@ -258,7 +258,7 @@ static void figures_emit(tool_emit* emit, const tool_call* call, const diff_side
   side_figures(a, left);
   side_figures(b, right);
   if (a->entry_count == 0 || b->entry_count == 0)
-    tool_emit_words(emit, "What has no entries is compared as it is at the end: its peaks are not known.");
+    tool_emit_words(emit, "A file without entries is compared by its final state: its peaks are unknown.");
   tool_emit_table(emit, "peaks", columns, 4);
   for (size_t i = 0; i < DIFF_FIGURES; i++) figure_emit(emit, call, &left[i], &right[i]);
   utilisation_emit(emit, call, a, b);
@@ -347,10 +347,11 @@ static int diff_answer(const tool_call* call, diff_side* a, diff_side* b, size_t
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_same", NULL, is_same);
   tool_emit_bool(emit, "is_cut", NULL, is_cut);
-  if (is_same) tool_emit_words(emit, "The peaks are the same, and so is who holds memory at them.");
+  if (is_same)
+    tool_emit_words(emit, "No differences: the peaks are equal, and so are the blocks held at them.");
   figures_emit(emit, call, a, b);
   if (a->has_stacks != b->has_stacks)
-    tool_emit_words(emit, "Only one of the two recorded stacks, so call sites cannot be compared.");
+    tool_emit_words(emit, "Only one of the two files has stacks, so call sites cannot be compared.");
   sites_emit(emit, call, a, b, &call_sites, top);
   stacks_emit(emit, call, a, b, &stacks, top);
   sizes_emit(emit, call, &sizes, top);
@@ -364,7 +365,7 @@ static int diff_answer(const tool_call* call, diff_side* a, diff_side* b, size_t
 
 static int diff_run(const tool_call* call) {
   if (strcmp(call->operands[0], "-") == 0 && strcmp(call->operands[1], "-") == 0)
-    return tool_fail("only one of the two can be standard input");
+    return tool_fail("only one of the two files can be standard input");
   size_t top = 0;
   int status = tool_top_parse(call, DIFF_TOP, &top);
   if (status != TOOL_DONE) return status;
@@ -379,23 +380,22 @@ static int diff_run(const tool_call* call) {
 }
 
 static const tool_option diff_options[] = {
-  { "device", 'd', "N", "the device to compare (default: the first that has entries)" },
-  { "top", 'n', "N", "rows of a table (default: 20)" },
+  { "device", 'd', "N", "the device to compare (default: the first with entries)" },
+  { "top", 'n', "N", "number of rows in a table (default: 20)" },
   { NULL, 0, NULL, NULL },
 };
 
 const tool_verb tool_diff = {
   .name = "diff",
-  .summary = "say what changed between two runs",
+  .summary = "show what changed between two runs",
   .operands = "A B",
-  .text =
-      "Peaks and counts, and who holds memory at the peak of allocated memory: by call site, and by stack "
-      "and size, where both recorded stacks, and by size and stream. Blocks are aligned by their stack and "
-      "by "
-      "their size, rounded up to 512 bytes, not by address. Streams are numbered in the order in which they "
-      "first asked "
-      "for memory, 0 being the default stream. What changed most comes first.\n\n"
-      "Exit status: 0 when nothing differs, 1 when something does. The keys of --json stand in tidemark(1).",
+  .text = "Compares peaks, counts, and who holds memory at the peak of allocated memory: by call site, and "
+          "by stack "
+          "and size, if both files have stacks, and by size and stream. Blocks are matched by stack and size "
+          "(rounded up to 512 bytes), not by address. Streams are numbered in the order of their first "
+          "request; 0 "
+          "is the default stream. The largest changes come first.\n\n"
+          "Exit status: 0 if nothing differs, 1 if something does. tidemark(1) lists the keys of --json.",
   .options = diff_options,
   .operands_min = 2,
   .operands_max = 2,

@@ -91,7 +91,7 @@ const char* tool_moment_text(const tool_moment* moment, char out[TOOL_MOMENT_TEX
   }
   int length = snprintf(out, TOOL_MOMENT_TEXT, "entry %llu", (unsigned long long)moment->at);
   if (moment->has_time) {
-    length += snprintf(out + length, TOOL_MOMENT_TEXT - (size_t)length, ", %.3f s after the first",
+    length += snprintf(out + length, TOOL_MOMENT_TEXT - (size_t)length, ", %.3f s into the recording",
                        moment->ms / 1e3);
   }
   if (moment->during != NULL)

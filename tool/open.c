@@ -91,7 +91,7 @@ static tide_status decoder_step(input* in, void* out, size_t room, size_t* out_b
                      flow.problem);
   const bool is_stuck = flow.in_bytes == had_bytes && *out_bytes == 0 && !in->is_end;
   if (is_stuck && (in->is_file_end || had_bytes > 0))
-    return TIDE_FAIL(TIDE_ERR_FORMAT, "the %s data is cut off at byte %llu", in->codec->name, at);
+    return TIDE_FAIL(TIDE_ERR_FORMAT, "the %s data is truncated at byte %llu", in->codec->name, at);
   return TIDE_OK;
 }
 
@@ -107,7 +107,7 @@ static tide_status unpacked_count(input* in, size_t bytes) {
   const uint64_t limit = unpacked_limit(in);
   in->unpacked_bytes += bytes;
   TIDE_REQUIRE(in->unpacked_bytes <= limit, TIDE_ERR_LIMIT,
-               "%llu bytes of %s become more than %s; if that is meant, allow more with --max-unpacked",
+               "%llu bytes of %s data decompress to more than %s; --max-unpacked allows more",
                (unsigned long long)in->taken_bytes, in->codec->name, tool_size_text(limit, text));
   return TIDE_OK;
 }
@@ -151,10 +151,10 @@ static tide_status input_begin(input* in) {
   in->codec = tool_codec_by_magic(in->buffer, in->filled);
   if (in->codec == NULL) return TIDE_OK;
   TIDE_REQUIRE(in->codec->start != NULL, TIDE_ERR_UNSUPPORTED,
-               "is compressed with %s, and this program was built without %s", in->codec->name,
+               "is compressed with %s, but this program was built without %s", in->codec->name,
                in->codec->library);
   in->decoder = in->codec->start(false);
-  TIDE_REQUIRE(in->decoder != NULL, TIDE_ERR_NO_MEMORY, "no memory to decode %s", in->codec->name);
+  TIDE_REQUIRE(in->decoder != NULL, TIDE_ERR_NO_MEMORY, "out of memory for the %s decoder", in->codec->name);
   return TIDE_OK;
 }
 
@@ -195,7 +195,7 @@ static int file_report(const char* path, tide_status status, const tide_trace* t
   const char* const name = strcmp(path, "-") == 0 ? "standard input" : path;
   if (status != TIDE_OK) return tool_fail("%s: %s", name, tool_error());
   if (tide_trace_get_about(trace).is_cut)
-    tool_warn("%s: its end is missing or damaged; this is about what comes before", name);
+    tool_warn("%s: the end is missing or damaged; the answer covers the part before it", name);
   return TOOL_DONE;
 }
 

@@ -38,8 +38,8 @@ static void words_add_exact(tool_words* w, const char* before, uint64_t bytes, c
 
 static void words_add_live(const tool_planning* p, tool_words* w) {
   const size_t live = planning_live(p);
-  if (live == 1) tool_words_add(w, "the buffer that lives at %llu needs ", number(p->outcome.proof.instant));
-  else tool_words_add(w, "the %zu buffers that live at %llu need ", live, number(p->outcome.proof.instant));
+  if (live == 1) tool_words_add(w, "the buffer live at time %llu needs ", number(p->outcome.proof.instant));
+  else tool_words_add(w, "the %zu buffers live at time %llu need ", live, number(p->outcome.proof.instant));
 }
 
 // Why the bound holds, as half a sentence.
@@ -48,17 +48,17 @@ static void words_add_bound(const tool_planning* p, tool_words* w) {
   switch (proof->reason) {
     case TIDE_PLAN_LOAD:
       words_add_live(p, w);
-      tool_words_add(w, "as much");
+      tool_words_add(w, "that much");
       break;
     case TIDE_PLAN_SEARCH: tool_words_add(w, "every smaller arrangement was ruled out"); break;
     case TIDE_PLAN_BUFFER:
-      tool_words_add(w, "'%s' alone needs as much", planning_name(p, proof->buffer));
+      tool_words_add(w, "'%s' alone needs that much", planning_name(p, proof->buffer));
       break;
     case TIDE_PLAN_PAIR:
-      tool_words_add(w, "'%s' and '%s' together need as much", planning_name(p, proof->buffer),
+      tool_words_add(w, "'%s' and '%s' together need that much", planning_name(p, proof->buffer),
                      planning_name(p, proof->other));
       break;
-    default: tool_words_add(w, "nothing has to be held"); break;
+    default: tool_words_add(w, "there is nothing to place"); break;
   }
 }
 
@@ -71,9 +71,10 @@ static void finding_of_plan(const tool_planning* p, tool_words* w) {
     words_add_bound(p, w);
     tool_words_add(w, ".");
   } else if (planning_has_capacity(p)) {
-    words_add_exact(w, " and fits the capacity; a smaller one may do, but none below ", o->lower_bound, ".");
+    words_add_exact(w, " and fits the capacity; a smaller one may exist, but none below ", o->lower_bound,
+                    ".");
   } else {
-    words_add_exact(w, "; a smaller one may do, but none below ", o->lower_bound, "");
+    words_add_exact(w, "; a smaller one may exist, but none below ", o->lower_bound, "");
     tool_words_add(w, ": ");
     words_add_bound(p, w);
     tool_words_add(w, ".");
@@ -89,17 +90,17 @@ static void words_add_misfit(const tool_planning* p, tool_words* w) {
   tool_words_add(w, "'%s'", planning_name(p, at));
   words_add_exact(w, ", ", buffer->bytes, "");
   if (is_fixed && buffer->alignment > 1 && buffer->offset % buffer->alignment != 0)
-    tool_words_add(w, ", must lie at %llu, which is no multiple of %llu.", number(buffer->offset),
+    tool_words_add(w, ", is fixed at %llu, which is not a multiple of %llu.", number(buffer->offset),
                    number(buffer->alignment));
   else if (is_fixed && (buffer->bytes > most || buffer->offset > most - buffer->bytes))
-    tool_words_add(w, ", must lie at %llu, and ends beyond %llu.", number(buffer->offset), number(most));
+    tool_words_add(w, ", is fixed at %llu and ends beyond %llu.", number(buffer->offset), number(most));
   else if (buffer->bytes > most) words_add_exact(w, ", is larger than ", most, ".");
-  else tool_words_add(w, ", cannot lie where it must.");
+  else tool_words_add(w, ", cannot be placed at its fixed offset.");
 }
 
 static void words_add_clash(const tool_planning* p, tool_words* w) {
   const tide_plan_proof* const proof = &p->outcome.proof;
-  tool_words_add(w, "'%s' and '%s' must lie where they overlap: at %llu and at %llu.",
+  tool_words_add(w, "'%s' and '%s' are fixed where they overlap: at %llu and at %llu.",
                  planning_name(p, proof->buffer), planning_name(p, proof->other),
                  number(p->view.buffers[proof->buffer].offset), number(p->view.buffers[proof->other].offset));
 }
@@ -124,7 +125,7 @@ static void finding_of_doubt(const tool_planning* p, tool_words* w) {
   const tide_plan_outcome* const o = &p->outcome;
   tool_words_add(w, "No plan was found%s", p->is_interrupted ? "" : " before a limit was reached");
   words_add_exact(w, ", and none was ruled out: at least ", o->lower_bound, " are needed");
-  if (o->peak != 0) words_add_exact(w, ", the smallest that was found needs ", o->peak, "");
+  if (o->peak != 0) words_add_exact(w, "; the smallest plan found needs ", o->peak, "");
   tool_words_add(w, ".");
 }
 
@@ -147,20 +148,20 @@ void tool_planning_refuse(const tool_planning* p) {
 static void recording_emit_words(const tool_planning* p, tool_emit* emit) {
   tool_words w = { .length = 0 };
   if (!p->is_recording || p->offsets == NULL) return;
-  words_add_exact(&w, "An arena of this size would have served the run: live at its peak were ",
-                  p->peaks.live.bytes, "");
+  words_add_exact(&w, "An arena of this size would have served the run: at its peak, ", p->peaks.live.bytes,
+                  " were live");
   if (p->knows_reserved && p->peaks.reserved.bytes > 0) {
     words_add_exact(&w, "; its allocator reserved ", p->peaks.reserved.bytes, "");
     tool_words_add(&w, ", %.3f times the arena", tool_share(p->peaks.reserved.bytes, p->outcome.peak));
   }
   tool_words_add(&w, ".");
   if (p->has_streams)
-    tool_words_add(&w,
-                   " Requests of several streams share its memory in the order of their entries, so these "
-                   "streams would have to wait for each other.");
+    tool_words_add(
+        &w, " Requests of several streams would share its memory in the order of their entries, so these "
+            "streams would have to wait for each other.");
   if (p->faults.blocks_before > 0)
-    tool_words_add(&w, " The recording begins in the middle: what was there before lives from time 0 on, as "
-                       "far as the recording tells.");
+    tool_words_add(&w, " The recording begins in the middle of the run: earlier blocks are live from time 0 "
+                       "on, as far as the recording shows.");
   tool_emit_words(emit, "%s", w.text);
 }
 

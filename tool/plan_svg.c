@@ -282,7 +282,7 @@ static void svg_put_grid(svg_picture* s) {
   svg_grid_fill(s);
   svg_put(s, "<path class=\"grid\" d=\"");
   for (size_t row = 0; row < SVG_ROWS; row++) svg_put_grid_row(s, row);
-  svg_put(s, "\"><title>%llu pieces too small to be drawn one by one</title></path>\n",
+  svg_put(s, "\"><title>%llu pieces too small to draw one by one</title></path>\n",
           (unsigned long long)s->hidden);
 }
 
@@ -385,11 +385,11 @@ static void svg_put_head(svg_picture* s) {
 static void svg_put_notes(svg_picture* s) {
   const tool_planning* const p = s->planning;
   char size[TOOL_SIZE_TEXT];
-  svg_put(s, "<text x=\"%d\" y=\"%d\" class=\"end\">one colour, one size", SVG_LEFT + SVG_PLOT_WIDTH,
-          SVG_BOTTOM + 400);
-  if (s->hidden > 0) svg_put(s, "; %llu pieces too small to be seen are grey", (unsigned long long)s->hidden);
+  svg_put(s, "<text x=\"%d\" y=\"%d\" class=\"end\">buffers of one size share a colour",
+          SVG_LEFT + SVG_PLOT_WIDTH, SVG_BOTTOM + 400);
+  if (s->hidden > 0) svg_put(s, "; %llu pieces too small to see are grey", (unsigned long long)s->hidden);
   if (p->view.pools > 0 && p->capacity > s->top)
-    svg_put(s, "; the capacity, %s, is higher", tool_size_text(p->capacity, size));
+    svg_put(s, "; the capacity, %s, is above the picture", tool_size_text(p->capacity, size));
   svg_put_text(s, "</text>\n");
 }
 

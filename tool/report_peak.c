@@ -73,7 +73,7 @@ static const char* peak_name(const tool_diagnosis* r) {
 static void blocks_emit(tool_emit* emit, tool_diagnosis* r) {
   const tool_column columns[] = {
     { "address", "address" }, { "requested", "bytes" },
-    { "bytes", NULL },        { "age_ms", "age, ms" },
+    { "bytes", NULL },        { "age_ms", "age (ms)" },
     { "stream", "stream" },   { "pool", "pool" },
     { "state", NULL },        { "call_site", tool_diagnosis_site_label(r) },
   };
@@ -83,7 +83,7 @@ static void blocks_emit(tool_emit* emit, tool_diagnosis* r) {
     if (r->peak.blocks[i].state != TIDE_BLOCK_INACTIVE) blocks[count++] = r->peak.blocks[i];
   }
   if (count > 1) qsort(blocks, count, sizeof *blocks, block_order);
-  tool_emit_title(emit, "The largest live blocks at %s", peak_name(r));
+  tool_emit_title(emit, "Largest live blocks at %s", peak_name(r));
   tool_emit_table(emit, "largest_blocks", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < count && i < r->top; i++) block_emit(emit, r, &blocks[i]);
   tool_emit_table_end(emit);
@@ -110,7 +110,7 @@ static void sites_emit(tool_emit* emit, tool_diagnosis* r) {
   tool_sums holders = { .items = NULL };
   sites_sum(r, &holders);
   const bool has_stacks = holders.count > 1 || (holders.count == 1 && holders.items[0].key != 0);
-  tool_emit_title(emit, "Call sites that hold most at %s", peak_name(r));
+  tool_emit_title(emit, "Call sites that hold the most memory at %s", peak_name(r));
   if (!has_stacks)
     tool_emit_words(emit,
                     "No stacks were recorded: torch.cuda.memory._record_memory_history(stacks=\"python\") "

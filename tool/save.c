@@ -145,7 +145,7 @@ static mode_t target_mode(const char* target) {
 static tide_status temporary_open(output* out, const char* path) {
   out->target = realpath(path, NULL);
   if (out->target == NULL) out->target = strdup(path);
-  if (out->target == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a file name");
+  if (out->target == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "out of memory for a file name");
   const size_t bytes = strlen(out->target) + sizeof TEMPORARY_ENDING;
   out->temporary = tool_alloc(bytes, 1);
   (void)snprintf(out->temporary, bytes, "%s%s", out->target, TEMPORARY_ENDING);
@@ -157,7 +157,7 @@ static tide_status temporary_open(output* out, const char* path) {
   const int error = errno;
   free(out->temporary);
   out->temporary = NULL;
-  return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, error, "cannot be made: %s", strerror(error));
+  return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, error, "cannot be created: %s", strerror(error));
 }
 
 static tide_status output_open(output* out, const char* path) {
@@ -179,10 +179,11 @@ static tide_status encoder_begin(output* out, const char* path) {
   out->codec = strcmp(path, "-") == 0 ? NULL : tool_codec_by_name(path, NULL);
   if (out->codec == NULL) return TIDE_OK;
   TIDE_REQUIRE(out->codec->start != NULL, TIDE_ERR_UNSUPPORTED,
-               "is to be compressed with %s, and this program was built without %s", out->codec->name,
+               "cannot be compressed with %s: this program was built without %s", out->codec->name,
                out->codec->library);
   out->encoder = out->codec->start(true);
-  TIDE_REQUIRE(out->encoder != NULL, TIDE_ERR_NO_MEMORY, "no memory to compress with %s", out->codec->name);
+  TIDE_REQUIRE(out->encoder != NULL, TIDE_ERR_NO_MEMORY, "out of memory for the %s encoder",
+               out->codec->name);
   return TIDE_OK;
 }
 
@@ -195,7 +196,7 @@ static tide_status output_finish(output* out) {
     return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, errno, "cannot be written: %s", strerror(errno));
   if (out->temporary == NULL) return TIDE_OK;
   if (rename(out->temporary, out->target) != 0)
-    return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, errno, "cannot be put in its place: %s", strerror(errno));
+    return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, errno, "cannot be replaced: %s", strerror(errno));
   unfinished_guard(NULL);
   free(out->temporary);
   out->temporary = NULL;

@@ -8,7 +8,7 @@
 #include "planning.h"
 
 static const tool_option options[] = {
-  { "capacity", 'c', "SIZE", "nothing may end above this (default: no limit)" },
+  { "capacity", 'c', "SIZE", "the size of the arena (default: no limit)" },
   { NULL, 0, NULL, NULL },
 };
 
@@ -37,7 +37,7 @@ static int verification_open(verification* v) {
   for (size_t i = 0; i < view.count; i++) {
     v->offsets[i] = view.buffers[i].offset;
     if (v->offsets[i] == TIDE_PLAN_ANYWHERE)
-      return tool_fail("%s: '%s' has no offset: this is no plan", file,
+      return tool_fail("%s: '%s' has no offset, so this is not a plan", file,
                        tide_problem_name(v->problem, i, NULL));
   }
   return TOOL_DONE;
@@ -69,9 +69,8 @@ static void fault_emit(const verification* v, tool_emit* emit) {
   const uint64_t offset = v->offsets[check->buffer];
   switch (check->fault) {
     case TIDE_PLAN_FAULT_OVERLAP:
-      tool_emit_format(emit, "fault", "fault",
-                       "'%s' at %llu and '%s' at %llu hold the same bytes at time %llu", name, number(offset),
-                       verification_name(v, check->other), number(v->offsets[check->other]),
+      tool_emit_format(emit, "fault", "fault", "'%s' at %llu and '%s' at %llu overlap at time %llu", name,
+                       number(offset), verification_name(v, check->other), number(v->offsets[check->other]),
                        number(check->instant));
       break;
     case TIDE_PLAN_FAULT_CAPACITY:
@@ -80,7 +79,7 @@ static void fault_emit(const verification* v, tool_emit* emit) {
                        number(v->view.pools > 0 ? v->capacity : TIDE_PLAN_MAX_BYTES));
       break;
     case TIDE_PLAN_FAULT_ALIGNMENT:
-      tool_emit_format(emit, "fault", "fault", "'%s' lies at %llu, which is no multiple of %llu", name,
+      tool_emit_format(emit, "fault", "fault", "'%s' lies at %llu, which is not a multiple of %llu", name,
                        number(offset), number(buffer->alignment));
       break;
     default: tool_emit_text(emit, "fault", "fault", check->text); break;
@@ -134,11 +133,13 @@ static int verify_run(const tool_call* call) {
 
 const tool_verb tool_verify = {
   .name = "verify",
-  .summary = "look whether the offsets of a plan are right",
+  .summary = "check the offsets of a plan",
   .operands = "PLAN.csv",
-  .text = "PLAN is a problem as MiniMalloc has it, with an offset for every buffer. Buffers that live at the "
-          "same time may not overlap, and offsets must be multiples of their alignment. The first fault is "
-          "named. Exit status 1: there is one.",
+  .text =
+      "PLAN.csv is a problem in MiniMalloc's CSV format with an offset for every buffer. Buffers that live "
+      "at "
+      "the same time must not overlap, and offsets must be multiples of their alignment. The first fault is "
+      "reported. Exit status 1: the plan is wrong.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

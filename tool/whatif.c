@@ -12,11 +12,12 @@
 #include "report.h"
 
 static const tool_option options[] = {
-  { "limit", 'l', "SIZE", "memory that may be reserved: say which settings fit (default: no limit)" },
+  { "limit", 'l', "SIZE",
+    "the most memory that may be reserved; shows which settings fit (default: no limit)" },
   { "policy", 'p', "POLICIES",
-    "further policies, each NAME[:SETTINGS] as for `tidemark replay`, separated by blanks" },
-  { "device", 'd', "N", "the device whose entries are replayed (default: the first that has any)" },
-  { "quick", 'q', NULL, "do not look for the smallest memory" },
+    "additional policies, each NAME[:SETTINGS] as for `tidemark replay`, separated by spaces" },
+  { "device", 'd', "N", "the device to replay (default: the first with entries)" },
+  { "quick", 'q', NULL, "skip the search for the smallest memory" },
   { NULL, 0, NULL, NULL },
 };
 
@@ -37,7 +38,7 @@ static int trials_add_words(tool_trials* trials, const char* words) {
     bytes = strcspn(words, " \t\n");
     if (bytes == 0) break;
     tide_device_options device;
-    if (bytes >= sizeof word) return tool_fail("--policy: a policy of %zu letters", bytes);
+    if (bytes >= sizeof word) return tool_fail("--policy: a policy of %zu characters is too long", bytes);
     memcpy(word, words, bytes);
     word[bytes] = '\0';
     const int status = tool_policy_parse(word, &device);
@@ -99,7 +100,7 @@ static const tool_column figures[] = {
   { "peak_reserved", "peak reserved" },
   { "utilisation", "utilisation" },
   { "driver_calls", "driver calls" },
-  { "driver_ms", "driver ms" },
+  { "driver_ms", "driver time (ms)" },
 };
 static const tool_column fits[] = { { NULL, "fits" } };
 static const tool_column smallest[] = { { "smallest_memory", "smallest memory" }, { "smallest_ms", NULL } };
@@ -129,7 +130,7 @@ static column_list columns_of(const whatif* w) {
 static const char* row_remark(const whatif* w, const tool_trial* row) {
   if (!row->is_torch) return "  (not in PyTorch)";
   if (!row->is_recorded || !w->recording.has_settings) return "";
-  return w->recording.is_compared && !w->recording.is_repeated ? "  (recorded, not repeated)"
+  return w->recording.is_compared && !w->recording.is_repeated ? "  (recorded, not reproduced)"
                                                                : "  (as recorded)";
 }
 
@@ -179,11 +180,11 @@ static void before_emit(tool_emit* emit, const tide_replay_result* result) {
   tool_emit_uint(emit, "blocks_before", NULL, result->blocks_before);
   tool_emit_uint(emit, "bytes_before", NULL, result->bytes_before);
   if (result->blocks_before == 0) return;
-  tool_emit_words(
-      emit,
-      "The recording begins in the middle: %llu blocks of %s were there before. Every row requests them "
-      "first; where they lay then is not known, and so the figures are estimates.",
-      (unsigned long long)result->blocks_before, tool_size_text(result->bytes_before, size));
+  tool_emit_words(emit,
+                  "The recording begins in the middle of the run: %llu blocks of %s existed before. Every "
+                  "row requests them "
+                  "first; their original addresses are unknown, so the figures are estimates.",
+                  (unsigned long long)result->blocks_before, tool_size_text(result->bytes_before, size));
 }
 
 static void empties_emit(tool_emit* emit, const tool_recording* r) {
@@ -194,19 +195,20 @@ static void empties_emit(tool_emit* emit, const tool_recording* r) {
   if (!r->is_repeated)
     tool_emit_words(
         emit,
-        "The recording could not be repeated exactly under its own setting, perhaps because the memory "
-        "limit of the run is not known; so calls of empty_cache may be missing here. %s.",
+        "A replay with the recorded setting does not reproduce the recording, perhaps because the memory "
+        "limit of "
+        "the run is unknown. Calls to empty_cache may therefore be missing here. First difference: %s.",
         r->result.mismatch);
   else if (r->result.inferred_empty_cache > 0)
-    tool_emit_words(emit, "Calls of empty_cache found in the recording, and made in every row: %llu.",
+    tool_emit_words(emit, "Calls to empty_cache found in the recording, and repeated in every row: %llu.",
                     (unsigned long long)r->result.inferred_empty_cache);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // The verdict
 
-// The line to paste, and what it saves: "It reserves 8.97 GiB at the peak, where 25.24 GiB were reserved when
-// it was recorded (-64.4 %)."
+// The line to paste, and what it saves: "It reserves 8.97 GiB at the peak, instead of 25.24 GiB when it was
+// recorded (-64.4 %)."
 static void set_emit(tool_emit* emit, const whatif* w) {
   const tool_advice* const advice = &w->advice;
   char line[TOOL_ADVICE_LINE];
@@ -217,13 +219,13 @@ static void set_emit(tool_emit* emit, const whatif* w) {
     tool_emit_words(emit, "It serves every request, which the recorded setting does not, and reserves %s.",
                     sizes[0]);
   else
-    tool_emit_words(emit, "It reserves %s at the peak, where %s were reserved %s (%+.1f %%).", sizes[0],
-                    sizes[1], advice->is_recorded ? "when it was recorded" : tool_advice_than(&w->recording),
+    tool_emit_words(emit, "It reserves %s at the peak, instead of %s %s (%+.1f %%).", sizes[0], sizes[1],
+                    advice->is_recorded ? "when it was recorded" : tool_advice_than(&w->recording),
                     -100 * tool_advice_share(advice));
   if (advice->trial->device.collect_threshold > 0)
     tool_emit_words(
         emit,
-        "Garbage collection needs a limit in PyTorch: torch.cuda.set_per_process_memory_fraction() with %s.",
+        "In PyTorch, garbage collection needs a limit: torch.cuda.set_per_process_memory_fraction() with %s.",
         tool_size_text(w->trials.limit, sizes[1]));
 }
 
@@ -233,11 +235,11 @@ static void keep_emit(tool_emit* emit, const whatif* w) {
   const uint64_t recorded = row_recorded(w)->smallest_bytes;
   char sizes[2][TOOL_SIZE_TEXT];
   char text[TOOL_POLICY_TEXT];
-  tool_emit_words(emit, "No setting of PyTorch lowers the peak of reserved memory by more than %d %%.",
+  tool_emit_words(emit, "No PyTorch setting lowers the peak of reserved memory by more than %d %%.",
                   TOOL_ADVICE_PERCENT);
   if (least == NULL || recorded == 0 || !tool_is_clearly_less(least->smallest_bytes, recorded)) return;
   tool_size_pair(least->smallest_bytes, recorded, sizes[0], sizes[1]);
-  tool_emit_words(emit, "Where memory is short, %s runs in %s, and the recorded setting in %s.",
+  tool_emit_words(emit, "If memory is short: %s runs in %s, the recorded setting in %s.",
                   tool_policy_text(&least->device, text), sizes[0], sizes[1]);
 }
 
@@ -261,9 +263,9 @@ static void short_emit(tool_emit* emit, const whatif* w) {
   if (least_torch != NULL && !tool_is_clearly_less(least->smallest_bytes, least_torch->smallest_bytes))
     least = least_torch;
   tool_words words = { .length = 0 };
-  tool_words_add(&words, is_torch ? "No setting of PyTorch" : "Nothing");
+  tool_words_add(&words, is_torch ? "No PyTorch setting" : "No setting");
   tool_words_add_size(&words, " runs in ", w->trials.limit, ".");
-  if (least != NULL) least_words(&words, " The least is ", least);
+  if (least != NULL) least_words(&words, " The smallest memory is ", least);
   if (least_torch != NULL && least_torch != least) least_words(&words, " For PyTorch it is ", least_torch);
   tool_emit_words(emit, "%s", words.text);
 }
@@ -276,8 +278,7 @@ static void verdict_emit(tool_emit* emit, const whatif* w) {
     case TOOL_VERDICT_SHORT: short_emit(emit, w); break;
     case TOOL_VERDICT_UNKNOWN:
       tool_emit_words(emit,
-                      "No setting is advised: only the replay of a run of PyTorch that was recorded from its "
-                      "start tells what another setting needs.");
+                      "No setting is suggested: that needs a PyTorch run that was recorded from its start.");
       break;
   }
 }
@@ -287,8 +288,8 @@ static void limit_emit(tool_emit* emit, const whatif* w) {
   tool_emit_bool(emit, "is_limit_inferred", NULL, w->is_limit_inferred);
   if (w->is_limit_inferred)
     tool_emit_words(emit,
-                    "The run ran out of memory: every setting is replayed in %s, which it had at least. "
-                    "--limit sets another.",
+                    "The run ran out of memory. Every setting is replayed in %s, which the run had at least; "
+                    "--limit sets another limit.",
                     tool_size_text(w->trials.limit, size));
   if (has_limit(w)) tool_emit_bytes(emit, "limit", "limit", w->trials.limit);
   else tool_emit_text(emit, "limit", NULL, NULL);
@@ -298,7 +299,7 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(w->recording.trace).is_cut);
   limit_emit(emit, w);
-  tool_emit_bytes(emit, "peak_allocated", "needed at once", w->recording.live_bytes);
+  tool_emit_bytes(emit, "peak_allocated", "peak allocated", w->recording.live_bytes);
   const uint64_t reserved = w->recording.reserved_bytes;
   if (reserved != 0) tool_emit_bytes(emit, "recorded_reserved", "reserved when recorded", reserved);
   else tool_emit_text(emit, "recorded_reserved", NULL, NULL);
@@ -306,7 +307,7 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit_table(emit, "rows", list.columns, list.count);
   for (size_t i = 0; i < w->trials.count; i++) row_emit(emit, w, &w->trials.rows[i]);
   tool_emit_table_end(emit);
-  tool_recording_emit_odd(emit, &w->recording);
+  tool_recording_emit_odd(emit, w->recording.odd_entries);
   before_emit(emit, &w->trials.rows[0].result);
   empties_emit(emit, &w->recording);
   verdict_emit(emit, w);
@@ -356,16 +357,18 @@ static int whatif_run(const tool_call* call) {
 
 const tool_verb tool_whatif = {
   .name = "whatif",
-  .summary = "say which allocator setting would have needed least memory",
+  .summary = "compare allocator settings by the memory they would have needed",
   .operands = "FILE",
   .text =
-      "Replays the recording under PyTorch's default, the recorded setting, rounding, split limits, garbage "
-      "collection, expandable segments and the policies of Tidemark, the lowest peak first. The smallest "
-      "memory is the limit under which everything still runs: less than the peak may do, because under a "
-      "limit the cache is given back before a request fails. Below the table stands the line to put into the "
-      "environment, if a setting of PyTorch lowers the peak by more than 2 %, or runs where the recorded one "
-      "was refused memory. A run that ran out of memory is replayed in what it had. Exit status 1: nothing "
-      "fits under --limit.",
+      "Replays the recording with PyTorch's defaults, the recorded setting, common settings for rounding, "
+      "splitting, garbage collection and expandable segments, and Tidemark's own policies. The lowest peak "
+      "comes "
+      "first. \"smallest memory\" is the lowest limit under which every request is served. It may be below "
+      "the "
+      "peak, because at its limit an allocator frees cached memory before a request fails.\n\n"
+      "Below the table is the line to put into the environment, if a PyTorch setting lowers the peak by more "
+      "than 2 %, or serves every request where the recorded setting did not. A run that ran out of memory is "
+      "replayed in the memory it had. Exit status 1: no setting fits --limit.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

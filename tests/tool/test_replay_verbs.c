@@ -113,7 +113,7 @@ T_TEST(test_replay_verbs__replay_is_printed_for_people) {
   const answer* const a = RUN("replay", "@graphs", "--check");
 
   T_EQ(a->status, 0);
-  T_STR_HAS(a->out, "the same as recorded");
+  T_STR_HAS(a->out, "identical to the recording");
   T_STR_HAS(a->out, "2.17 GiB");
 }
 
@@ -169,9 +169,9 @@ T_TEST(test_replay_verbs__whatif_prints_the_line_to_paste) {
   const answer* const a = RUN("whatif", "@graphs", "--quick");
 
   T_EQ(a->status, 0);
-  T_STR_HAS(a->out, "made in every row: 5.");
+  T_STR_HAS(a->out, "repeated in every row: 5.");
   T_STR_HAS(a->out, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n");
-  T_STR_HAS(a->out, "were reserved when it was recorded");
+  T_STR_HAS(a->out, "when it was recorded");
   T_STR_HAS(a->out, "(as recorded)");
   T_CHECK(strstr(a->out, "smallest") == NULL);
 }
@@ -180,7 +180,7 @@ T_TEST(test_replay_verbs__whatif_says_what_the_least_is_when_nothing_runs) {
   const answer* const a = RUN("whatif", "@gnn_retry", "--limit", "5GiB");
 
   T_EQ(a->status, 1);
-  T_STR_HAS(a->out, "Nothing runs in 5.00 GiB. The least is 8.");
+  T_STR_HAS(a->out, "No setting runs in 5.00 GiB. The smallest memory is 8.");
   T_CHECK(strstr(a->out, "PYTORCH_CUDA_ALLOC_CONF") == NULL);
 }
 

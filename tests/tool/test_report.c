@@ -373,7 +373,7 @@ T_TEST(test_report__a_moment_names_the_innermost_range) {
 
   char text[TOOL_MOMENT_TEXT];
   const tool_moment moment = tool_moment_of(trace, 0, 3);
-  T_STR_EQ(tool_moment_text(&moment, text), "entry 3, 0.003 s after the first, during \"forward\"");
+  T_STR_EQ(tool_moment_text(&moment, text), "entry 3, 0.003 s into the recording, during \"forward\"");
   const tool_moment before = tool_moment_of(trace, 0, TIDE_LEDGER_BEFORE);
   T_STR_EQ(tool_moment_text(&before, text), "before the first entry");
   tide_trace_free(trace);
@@ -468,7 +468,7 @@ T_TEST(test_report__info_says_what_is_there) {
   T_STR_HAS(answer, "\"is_from_start\": true,");
   T_STR_HAS(answer, "\"differences\": 0 }");
   T_EQ(verb_run(&tool_info, path, NULL, false), TOOL_DONE);
-  T_STR_HAS(answer, "begins with nothing");
+  T_STR_HAS(answer, "recorded from the start");
   (void)unlink(path);
   tide_trace_free(trace);
 }
@@ -494,7 +494,7 @@ T_TEST(test_report__report_begins_with_the_finding) {
 
   T_EQ(verb_run(&tool_report, path, NULL, false), TOOL_DONE);
   T_EQ(strncmp(answer, "Out of memory 50 times, the first at entry 8", 44), 0);
-  T_STR_HAS(answer, "Refused after these: 47.");
+  T_STR_HAS(answer, "Requests refused later: 47.");
   T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
   T_STR_HAS(answer, "\"ooms\": 50,");
   T_STR_HAS(answer, "\"peak_reserved\": 727711744,");
