@@ -19,7 +19,7 @@ set(TIDEMARK_TEST_COSTS command=15 preload=15 install=15 dev=10 test_roundtrip=1
     test_optimum=6 test_ledger=6 prop_tide=6 test_profile_optimum=5 prop_soak=5 prop_plan=5 prop_pinned=5
     test_plan_limits=4 test_pinned_faults=4 test_cpu_fork=4 fuzz_pinned=4 test_threads=3 test_shares=3
     prop_profile=3 prop_ledger=3 prop_graph=3 prop_faults=3 prop_cpu=3 fuzz_profile=3 fuzz_graph=3
-    test_stream=2 test_replay_verbs=2 test_profile_recordings=2 test_incremental=2 test_crowds=2 pytorch=2
+    test_stream=2 test_profile_recordings=2 test_incremental=2 test_crowds=2 pytorch=2
     headers=2)
 set(TIDEMARK_TEST_COSTS_FILE "${PROJECT_BINARY_DIR}/test_costs")
 file(WRITE "${TIDEMARK_TEST_COSTS_FILE}" "")
@@ -46,7 +46,7 @@ set(TIDEMARK_TESTS_OF_ONE_THREAD prop_graph prop_ledger replay_fuzz_graph replay
     test_open test_options test_pickle test_plan_pools test_planner_checks test_planner_faults test_planner_outputs
     test_planner_results test_planner_sizes test_pprof test_problem test_profile_auto test_profile_faults
     test_profile_file test_profile_optimum test_profile_plan test_profile_recordings test_profile_upstream
-    test_profile_verify test_recorded test_recordings test_records test_refusals test_replay_verbs test_rmm
+    test_profile_verify test_recorded test_recordings test_records test_refusals test_rmm
     test_roundtrip test_size test_steps test_stitch test_tide_chaos test_trace test_tree test_verify test_verify_random)
 
 # Programs whose own code takes most of the time: oracles and brute force.

@@ -445,19 +445,26 @@ static int verb_run(const tool_verb* verb, const char* a, const char* b, bool is
   return status;
 }
 
-// Writes a trace as a snapshot.
-static void trace_save(const tide_trace* trace, char path[64]) {
-  (void)snprintf(path, 64, "/tmp/test_report_XXXXXX");
-  const int fd = mkstemp(path);
-  T_CHECK(fd >= 0);
-  (void)close(fd);
-  T_EQ(tool_trace_write(trace, path, TIDE_FORMAT_PICKLE), TOOL_DONE);
+#define SAVED_PATH 32
+
+// Writes a trace as a snapshot and frees it. The file has lost its name, so a test leaves nothing behind; `out` is
+// a path to it.
+static void trace_save(tide_trace* trace, char out[SAVED_PATH]) {
+  char name[] = "/tmp/test_report_XXXXXX";
+  const int made = mkstemp(name);
+  T_CHECK(made >= 0);
+  T_EQ(tool_trace_write(trace, name, TIDE_FORMAT_PICKLE), TOOL_DONE);
+  const int written = open(name, O_RDONLY);  // another file: writing replaces the first
+  T_CHECK(written >= 0);
+  T_EQ(unlink(name), 0);
+  (void)close(made);
+  tide_trace_free(trace);
+  (void)snprintf(out, SAVED_PATH, "/proc/self/fd/%d", written);
 }
 
 T_TEST(test_report__info_says_what_is_there) {
-  tide_trace* const trace = recorded_trace("gnn_retry", 0, NULL);
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(recorded_trace("gnn_retry", 0, NULL), path);
 
   T_EQ(verb_run(&tool_info, path, NULL, true), TOOL_DONE);
 
@@ -469,28 +476,22 @@ T_TEST(test_report__info_says_what_is_there) {
   T_STR_HAS(answer, "\"differences\": 0 }");
   T_EQ(verb_run(&tool_info, path, NULL, false), TOOL_DONE);
   T_STR_HAS(answer, "recorded from the start");
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 T_TEST(test_report__info_says_that_a_recording_begins_in_the_middle) {
-  tide_trace* const trace = recorded_trace("gnn_retry", 3000, NULL);
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(recorded_trace("gnn_retry", 3000, NULL), path);
 
   T_EQ(verb_run(&tool_info, path, NULL, true), TOOL_DONE);
   T_STR_HAS(answer, "\"is_from_start\": false,");
   T_STR_HAS(answer, "\"unknown_frees\": 0, \"homeless_allocs\": 0, \"overlaps\": 0,");
   T_EQ(verb_run(&tool_info, path, NULL, false), TOOL_DONE);
   T_STR_HAS(answer, "The recording begins in the middle");
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 T_TEST(test_report__report_begins_with_the_finding) {
-  tide_trace* const trace = recorded_trace("after_oom", 0, NULL);
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(recorded_trace("after_oom", 0, NULL), path);
 
   T_EQ(verb_run(&tool_report, path, NULL, false), TOOL_DONE);
   T_EQ(strncmp(answer, "Out of memory 50 times, the first at entry 8", 44), 0);
@@ -499,14 +500,11 @@ T_TEST(test_report__report_begins_with_the_finding) {
   T_STR_HAS(answer, "\"ooms\": 50,");
   T_STR_HAS(answer, "\"peak_reserved\": 727711744,");
   T_STR_HAS(answer, "\"expandable_segments:True\"");
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 T_TEST(test_report__report_names_a_setting_that_helps) {
-  tide_trace* const trace = recorded_trace("gnn_retry", 0, NULL);
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(recorded_trace("gnn_retry", 0, NULL), path);
 
   T_EQ(verb_run(&tool_report, path, NULL, false), TOOL_DONE);
 
@@ -514,8 +512,6 @@ T_TEST(test_report__report_names_a_setting_that_helps) {
   T_STR_HAS(answer, "expandable_segments:True");
   T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
   T_STR_HAS(answer, "\"fragmentation_cost\": 4889341952,");
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 // A segment, a block that fills it, and its release.
@@ -532,22 +528,20 @@ T_TEST(test_report__report_names_the_main_cause_beside_a_setting_that_saves_litt
   run_add_passing(trace, BASE + 128 * MIB, 100 * MIB, 8);
   run_add_passing(trace, BASE + 256 * MIB, 30 * MIB, 0);
   run_add_passing(trace, BASE + 320 * MIB, 40 * MIB, 0);  // an expandable segment would have grown to this
-  char path[64];
+  char path[SAVED_PATH];
   trace_save(trace, path);
 
   T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
 
   T_STR_HAS(answer, "\"advice\": \"Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: ");
   T_STR_HAS(answer, " less (11 %). Fewer streams may help");
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 T_TEST(test_report__report_of_requests_alone_says_so) {
   tide_trace* const trace = run_new();
   run_add(trace, TIDE_ACTION_ALLOC, BASE, 300 * MIB, 0, 0);
   run_add(trace, TIDE_ACTION_ALLOC, BASE + 512 * MIB, 724 * MIB, 0, 0);
-  char path[64];
+  char path[SAVED_PATH];
   trace_save(trace, path);
 
   T_EQ(verb_run(&tool_report, path, NULL, false), TOOL_DONE);
@@ -557,48 +551,37 @@ T_TEST(test_report__report_of_requests_alone_says_so) {
   T_STR_HAS(answer, "\"faults\": 0,");
   T_STR_HAS(answer, "\"peak_reserved\": null,");
   T_STR_HAS(answer, "\"fragmentation_cost\": null,");
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 T_TEST(test_report__report_replays_nothing_that_begins_in_the_middle) {
-  tide_trace* const trace = recorded_trace("after_oom", 60, NULL);
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(recorded_trace("after_oom", 60, NULL), path);
 
   T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
 
   T_STR_HAS(answer, "\"is_from_start\": false,");
   T_STR_HAS(answer, "\"faults\": 0,");
   T_CHECK(strstr(answer, "oom_settings") == NULL);
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 T_TEST(test_report__report_of_nothing_says_so) {
-  tide_trace* const trace = run_new();
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(run_new(), path);
 
   T_EQ(verb_run(&tool_report, path, NULL, false), TOOL_DONE);
   T_EQ(strncmp(answer, "Nothing was ever reserved", 25), 0);
   T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
   T_EQ(verb_run(&tool_info, path, NULL, true), TOOL_DONE);
   T_EQ(verb_run(&tool_diff, path, path, true), TOOL_DONE);
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 T_TEST(test_report__diff_of_a_run_with_itself_is_nothing) {
-  tide_trace* const trace = recorded_trace("graphs", 0, NULL);
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(recorded_trace("graphs", 0, NULL), path);
 
   T_EQ(verb_run(&tool_diff, path, path, true), TOOL_DONE);
   T_STR_HAS(answer, "\"is_same\": true,");
   T_STR_HAS(answer, "\"holders\": [],");
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 // The same program with one request more, at other addresses and on another stream handle.
@@ -619,12 +602,10 @@ static tide_trace* run_of(uint64_t base, uint64_t stream, bool has_more) {
 }
 
 T_TEST(test_report__diff_aligns_by_stack_and_size) {
-  tide_trace* const a = run_of(BASE, 0x1000, false);
-  tide_trace* const b = run_of(BASE + 64 * MIB, 0x2000, true);
-  char path_a[64];
-  char path_b[64];
-  trace_save(a, path_a);
-  trace_save(b, path_b);
+  char path_a[SAVED_PATH];
+  char path_b[SAVED_PATH];
+  trace_save(run_of(BASE, 0x1000, false), path_a);
+  trace_save(run_of(BASE + 64 * MIB, 0x2000, true), path_b);
 
   T_EQ(verb_run(&tool_diff, path_a, path_b, true), TOOL_NO);
 
@@ -637,10 +618,6 @@ T_TEST(test_report__diff_aligns_by_stack_and_size) {
                     "\"a_bytes\": 0, \"b_bytes\": 5120, \"change\": 5120 }\n  ]");
   T_EQ(verb_run(&tool_diff, path_b, path_a, false), TOOL_NO);
   T_STR_HAS(answer, "also.py:1 f");
-  (void)unlink(path_a);
-  (void)unlink(path_b);
-  tide_trace_free(a);
-  tide_trace_free(b);
 }
 
 // A run that asks in one place, which is called from a line of another file.
@@ -656,33 +633,24 @@ static tide_trace* run_called_from(int64_t line) {
 }
 
 T_TEST(test_report__diff_sums_by_call_site_whatever_called_it) {
-  tide_trace* const a = run_called_from(10);
-  tide_trace* const b = run_called_from(11);
-  char path_a[64];
-  char path_b[64];
-  trace_save(a, path_a);
-  trace_save(b, path_b);
+  char path_a[SAVED_PATH];
+  char path_b[SAVED_PATH];
+  trace_save(run_called_from(10), path_a);
+  trace_save(run_called_from(11), path_b);
 
   T_EQ(verb_run(&tool_diff, path_a, path_b, true), TOOL_NO);
 
   T_STR_HAS(answer, "\"call_sites\": [],");
   T_STR_HAS(answer, "\"holders\": [\n    { \"size\": 4096, ");
-  (void)unlink(path_a);
-  (void)unlink(path_b);
-  tide_trace_free(a);
-  tide_trace_free(b);
 }
 
 T_TEST(test_report__refuses_a_device_that_is_not_there) {
-  tide_trace* const trace = run_new();
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(run_new(), path);
 
   T_EQ(verb_run(&tool_report, path, "--device=1", false), TOOL_USAGE);
   T_EQ(verb_run(&tool_report, path, "--device=x", false), TOOL_USAGE);
   T_EQ(verb_run(&tool_report, path, "--top=-1", false), TOOL_USAGE);
   T_EQ(verb_run(&tool_report, path, "--device=0", false), TOOL_DONE);
   T_EQ(verb_run(&tool_diff, "-", "-", false), TOOL_USAGE);
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
