@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Files of gzip, by zlib. Several members one after the other are read as one; zeros after the last are
-// padding. zlib counts in 32 bits, so that a step takes at most as much.
+// gzip files, with zlib. Consecutive members are read as one file; zeros after the last are padding. zlib
+// counts in 32 bits, which limits the size of a step.
 #include "codec.h"
 
 #ifdef TIDEMARK_HAVE_ZLIB
@@ -34,7 +34,7 @@ static void* gzip_start(bool is_encoder) {
 
 static unsigned gzip_count(size_t bytes) { return bytes > UINT_MAX ? UINT_MAX : (unsigned)bytes; }
 
-// Between two members. True: another begins.
+// Between two members; true if another one begins.
 static bool member_begins(gzip_state* state, tool_flow* flow) {
   while (flow->in_bytes > 0 && *flow->in == 0) {
     flow->in++;
@@ -45,7 +45,7 @@ static bool member_begins(gzip_state* state, tool_flow* flow) {
   return inflateReset(&state->stream) == Z_OK;
 }
 
-// One call of zlib. Its input is not const, but it does not write there.
+// One call of zlib, whose input is not const although zlib does not write to it.
 static int gzip_code(gzip_state* state, tool_flow* flow) {
   const unsigned in_bytes = gzip_count(flow->in_bytes);
   const unsigned out_room = gzip_count(flow->out_room);

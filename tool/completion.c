@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Shell completion for bash and zsh, written from the tables of the verbs, so that it knows what the program
-// knows. The build runs `tidemark --completion SHELL` and installs what it prints. Operands are files.
+// Shell completion for bash and zsh, generated from the tables of the verbs. The build runs
+// `tidemark --completion SHELL` and installs its output. Operands are files.
 #include <string.h>
 
 #include "tool.h"
 
 // ---------------------------------------------------------------------------------------------------
-// What can be given as the value of an option
+// Values of options
 
 #define FORMAT_WORD(name, value, word, ending, reads, text) word " "
 
-// The choices for a value that is one of few; nothing: it can be anything.
+// The possible values of an option, separated by spaces; empty if any value is possible.
 static const char* choices_of(const char* value) {
   if (strcmp(value, "FORMAT") == 0) return TIDE_FORMAT_MAP(FORMAT_WORD);
   return strcmp(value, "WHEN") == 0 ? "auto always never" : "";
@@ -26,7 +26,7 @@ static void options_visit(const tool_verb* verb, option_print print) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// bash: words of the verb before the cursor decide; where nothing is offered, bash offers files
+// bash: decides by the words before the cursor; if nothing is offered, bash completes file names
 
 static void bash_value_print(const tool_verb* verb, const tool_option* option) {
   if (option->value == NULL) return;
@@ -40,7 +40,7 @@ static void bash_option_print(const tool_verb* verb, const tool_option* option) 
   (void)printf(" --%s", option->name);
 }
 
-// Offers all verbs, and some words more.
+// Offers all verbs and the words in `more`.
 static void bash_verbs_print(const char* more) {
   (void)printf("    COMPREPLY=($(compgen -W '");
   for (size_t i = 0; tool_verbs[i] != NULL; i++) (void)printf("%s ", tool_verbs[i]->name);
@@ -73,7 +73,7 @@ static void bash_print(void) {
 // ---------------------------------------------------------------------------------------------------
 // zsh: _arguments gets each option with its text
 
-// A text inside single quotes and inside [...] of _arguments.
+// Prints a text inside single quotes and inside [...] of _arguments.
 static void zsh_text_print(const char* text) {
   for (; *text != '\0'; text++) {
     if (*text == '\'') (void)fputs("'\\''", stdout);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark convert: reads a trace in one format and writes it in another. The format to write is named, or is
-// the one whose usual ending the name has; of several the longest counts, so that x.trace.json is a timeline
-// and x.json a snapshot. An ending that asks for compression is left aside first.
+// tidemark convert: reads a trace in one format and writes it in another. The output format is given by --to
+// or by the ending of the name, without the ending of a compression. The longest ending counts: x.trace.json
+// is a timeline, x.json a snapshot.
 #include <string.h>
 
 #include "codec.h"
@@ -16,14 +16,14 @@ static const tool_option options[] = {
   { NULL, 0, NULL, NULL },
 };
 
-// Does the name, up to `bytes`, end in a dot and this ending, and has it something before them?
+// Do the first `bytes` of the name end in a dot and this ending, after at least one letter?
 static bool name_has_ending(const char* name, size_t bytes, const char* ending) {
   const size_t length = strlen(ending);
   return bytes > length + 1 && name[bytes - length - 1] == '.' && name[bytes - length - 2] != '/' &&
          memcmp(name + bytes - length, ending, length) == 0;
 }
 
-// The format of a file by the ending of its name, or -1.
+// The format by the ending of a file name, or -1.
 static int format_by_name(const char* name) {
   size_t stem = 0;
   size_t longest = 0;
@@ -78,7 +78,7 @@ static int converted_emit(const tool_call* call, const tide_trace* trace, tide_f
   return tool_emit_end(emit);
 }
 
-// A file may be converted in its place if nothing of it is lost.
+// A file may be converted in place only if nothing is lost.
 static int place_check(const tool_call* call, const tide_trace* trace, tide_format format) {
   const char* const path = call->operands[1];
   const bool is_whole = format == TIDE_FORMAT_PICKLE || format == TIDE_FORMAT_JSON ||

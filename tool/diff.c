@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark diff: what changed between two runs. Addresses differ from run to run, so blocks are aligned by
-// the stack that asked for them and by their size, and sizes by stream; both at the peak of allocated
-// memory. What changed most comes first.
+// tidemark diff: what changed between two runs. Addresses differ from run to run, so blocks are matched by
+// call site, by stack and size, and by size and stream, at the peak of allocated memory. The largest changes
+// come first.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ typedef struct diff_side {
   uint64_t actions[TIDE_ACTION_COUNT];
   bool has_stacks;
   bool knows_reserved;
-  tool_sums streams;   // by handle; their order is that of their first request
+  tool_sums streams;   // by handle, in the order of their first request
   tool_sums by_site;   // by the hash of the call site
   tool_sums by_stack;  // by the hash of the stack, and size
   tool_sums by_size;   // by size, and the number of the stream
@@ -35,8 +35,8 @@ typedef struct diff_side {
 // ---------------------------------------------------------------------------------------------------
 // One run
 
-// The number of a stream: 0 for the default stream, the others in the order in which they first asked for
-// memory. Handles are addresses and differ from run to run.
+// The number of a stream: 0 for the default stream, the others in the order of their first request. Handles
+// are addresses, which differ from run to run.
 static uint64_t side_stream(const diff_side* side, uint64_t handle) {
   if (handle == 0) return 0;
   const tool_sum* const found = tool_sums_find(&side->streams, handle, 0);
@@ -103,7 +103,7 @@ static void side_close(diff_side* side) {
 // ---------------------------------------------------------------------------------------------------
 // What changed
 
-// A holder in both runs, or in one of them.
+// A sum in both runs, or in one of them.
 typedef struct diff_row {
   tool_sum a;
   tool_sum b;
@@ -181,7 +181,7 @@ static void side_figures(const diff_side* side, diff_figure out[DIFF_FIGURES]) {
   memcpy(out, figures, sizeof figures);
 }
 
-// What one of the two does not know is no difference.
+// A value that is unknown in one of the two does not count as a difference.
 static bool figures_are_same(const diff_side* a, const diff_side* b) {
   diff_figure left[DIFF_FIGURES];
   diff_figure right[DIFF_FIGURES];
@@ -193,7 +193,7 @@ static bool figures_are_same(const diff_side* a, const diff_side* b) {
   return true;
 }
 
-// Not a number: it is not known.
+// Not a number if it is unknown.
 static double side_utilisation(const diff_side* side) {
   return side->knows_reserved ? tool_utilisation(side->peaks.live.bytes, side->peaks.reserved.bytes)
                               : (double)NAN;
@@ -202,7 +202,7 @@ static double side_utilisation(const diff_side* side) {
 // ---------------------------------------------------------------------------------------------------
 // The answer
 
-// A change as people see it: with its sign, unless it is too small to be seen.
+// A change as text, with its sign unless it is too small to be seen.
 static void change_emit_text(tool_emit* emit, char sign, const char* text) {
   const bool is_seen = strpbrk(text, "123456789") != NULL;
   tool_emit_format(emit, NULL, NULL, "%.*s%s", is_seen ? 1 : 0, &sign, text);
@@ -273,7 +273,7 @@ static void holder_row_emit(tool_emit* emit, const diff_row* row) {
   tool_emit_change(emit, NULL, NULL, row->a.bytes, row->b.bytes);
 }
 
-// Stacks can be compared only where both runs have some.
+// Stacks can be compared only if both runs have some.
 static bool sides_have_stacks(const diff_side* a, const diff_side* b) {
   return a->has_stacks && b->has_stacks;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark info: what is in a recording. The entries of each device are counted, and followed once for the
-// peaks and for what does not fit together; what people see and what JSON has come from the same facts.
+// tidemark info: what a recording contains. The entries of each device are counted, and followed once for the
+// peaks and for contradictions. Text output and JSON come from the same list of facts.
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,7 +13,7 @@
 #include "tool.h"
 
 // ---------------------------------------------------------------------------------------------------
-// What is known of a device
+// Facts about a device
 
 typedef struct device_facts {
   size_t device;
@@ -22,10 +22,10 @@ typedef struct device_facts {
   uint64_t with_stack;  // entries
   uint64_t first_ns;
   uint64_t span_ns;
-  bool has_steps;  // for times
+  bool has_steps;  // instead of times
   bool has_segments;
   bool knows_reserved;
-  uint64_t segments;  // of the trace's list
+  uint64_t segments;  // in the trace's list
   uint64_t blocks;
   uint64_t blocks_in_use;
   tide_ledger_peaks peaks;
@@ -85,13 +85,13 @@ static void device_facts_fini(device_facts* facts) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// One list of facts for both forms
+// One list of facts for both forms of output
 
 typedef enum fact_kind { FACT_COUNT, FACT_BYTES, FACT_REAL, FACT_YES, FACT_UNKNOWN } fact_kind;
 
 typedef struct info_fact {
   const char* key;
-  const char* label;  // NULL: for JSON only
+  const char* label;  // NULL: only in JSON
   fact_kind kind;
   double real;
   uint64_t number;
@@ -137,7 +137,7 @@ static void facts_of_entries(const device_facts* device, fact_list* list) {
 
 static void facts_of_peaks(const device_facts* device, fact_list* list) {
   const tide_ledger_peaks* const peaks = &device->peaks;
-  const bool has_peaks = device->entries > 0;  // else the end is all that is known
+  const bool has_peaks = device->entries > 0;  // otherwise only the final state is known
   fact_add(list, "peak_allocated", has_peaks ? "peak allocated" : "allocated", FACT_BYTES, peaks->live.bytes);
   fact_add(list, "peak_allocated_blocks", "  as PyTorch counts", FACT_BYTES, peaks->allocated.bytes);
   fact_add(list, "peak_requested", "  as requested", FACT_BYTES, peaks->requested.bytes);
@@ -152,7 +152,7 @@ static void facts_of_peaks(const device_facts* device, fact_list* list) {
   }
 }
 
-// Faults are for people only where there are some.
+// In text output, faults are shown only if there are any.
 static void fact_add_fault(fact_list* list, const char* key, const char* label, uint64_t count) {
   fact_add(list, key, count != 0 ? label : NULL, FACT_COUNT, count);
 }
@@ -227,7 +227,8 @@ static void device_emit_time(tool_emit* emit, const device_facts* device) {
   const time_t seconds = (time_t)(device->first_ns / 1000000000u);
   struct tm parts;
   char text[64] = "";
-  const char* const form = seconds < 86400 ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S UTC";  // of a day, or since 1970
+  const char* const form = seconds < 86400 ? "%H:%M:%S"
+                                           : "%Y-%m-%d %H:%M:%S UTC";  // time of day, or since 1970
   if (gmtime_r(&seconds, &parts) != NULL) (void)strftime(text, sizeof text, form, &parts);
   tool_emit_text(emit, NULL, "first entry", text);
   tool_emit_format(emit, NULL, "duration", "%.3f s", (double)device->span_ns / 1e9);
@@ -314,7 +315,7 @@ static void pools_emit(tool_emit* emit, const tool_call* call, const tide_trace*
 // ---------------------------------------------------------------------------------------------------
 // Settings
 
-// Does a setting have the value that PyTorch begins with?
+// Does a setting have PyTorch's default?
 static bool setting_is_default(const tide_intern* names, const char* key, const tide_value* value) {
   switch (value->kind) {
     case TIDE_VALUE_NONE: return true;
@@ -349,7 +350,7 @@ static void setting_emit(tool_emit* emit, const tide_intern* names, const char* 
   }
 }
 
-// A dict in the settings holds numbers; deeper ones do not come.
+// A dict in the settings contains only numbers.
 static void setting_emit_dict_json(tool_emit* emit, const tide_intern* names, const char* key,
                                    const tide_value* dict) {
   tool_emit_open(emit, key, NULL);
@@ -361,7 +362,7 @@ static void setting_emit_dict_json(tool_emit* emit, const tide_intern* names, co
   tool_emit_close(emit);
 }
 
-// For people it is one line, [256:1,512:2], as the setting is written.
+// In text output a dict is one line, [256:1,512:2], as the setting is written.
 static void setting_emit_dict_people(tool_emit* emit, const tide_intern* names, const char* key,
                                      const tide_value* dict) {
   char text[512] = "[";

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark plan: gives every buffer of a planning problem, or every request of a recording, its place in one
-// arena. The search ends at a proof, at a limit, or at an interrupt from the keyboard, and what was found by
-// then is the answer.
+// tidemark plan: places every buffer of a planning problem, or every request of a recording, in one arena.
+// The search ends with a proof, at a limit, or at an interrupt from the keyboard; the best plan so far is the
+// answer.
 #include "planning.h"
 
 #include <math.h>
@@ -52,7 +52,7 @@ static int seconds_parse(const tool_call* call, double* out) {
   return is_number ? TOOL_DONE : tool_fail("--seconds must be a number such as 10 or 0.5, not '%s'", text);
 }
 
-// The number of an option; `out` is as it was if there is none.
+// Reads the number of an option; `out` is unchanged if it is not given.
 static int count_parse(const tool_call* call, const char* name, uint64_t most, uint64_t* out) {
   const char* const text = tool_option_value(call, name);
   if (text == NULL || tool_number_parse(text, most, out)) return TOOL_DONE;
@@ -74,7 +74,7 @@ static int options_parse(const tool_call* call, tide_plan_options* out) {
 
 static bool is_standard_output(const char* path) { return path != NULL && strcmp(path, "-") == 0; }
 
-// Only one thing can go to standard output, or to one file; and nothing over the problem.
+// At most one output goes to standard output or to a file, and none may overwrite the input.
 static int outputs_check(const tool_call* call) {
   const char* const file = call->operands[0];
   const char* const output = tool_option_value(call, "output");
@@ -94,7 +94,7 @@ static int outputs_check(const tool_call* call) {
 // ---------------------------------------------------------------------------------------------------
 // The problem
 
-// Raises all alignments to their least common multiple with the one asked for.
+// Raises all alignments to their least common multiple with that of --align.
 static int buffers_align(tool_planning* p) {
   const char* const text = tool_option_value(p->call, "align");
   uint64_t unit = 1;
@@ -113,7 +113,7 @@ static int buffers_align(tool_planning* p) {
 static int problem_take(tool_planning* p) {
   bool has_capacity = false;
   int status = tool_capacity_parse(p->call, &p->capacity, &has_capacity);
-  // A planning problem has units of its own; a recording has bytes of a device.
+  // A planning problem may have any unit; a recording has bytes of a device.
   if (status == TOOL_DONE && has_capacity && p->is_recording)
     status = tool_size_ask("--capacity", tool_option_value(p->call, "capacity"), p->capacity);
   if (status != TOOL_DONE) return status;
@@ -141,7 +141,7 @@ static bool recording_has_streams(const tide_trace* trace, size_t device) {
   return false;
 }
 
-// What the recorded run itself needed.
+// What the recorded run needed.
 static tide_status recording_look(tool_planning* p) {
   tide_ledger* ledger = NULL;
   p->is_recording = p->trace != NULL && !tide_trace_get_about(p->trace).has_steps;
@@ -190,7 +190,7 @@ static void search_interrupt(int number) {
   is_search_interrupted = 1;
 }
 
-// From now on an interrupt ends the search, and a second one the program. One that is ignored stays so.
+// From now on an interrupt ends the search, and a second one the program. An ignored signal stays ignored.
 static void search_guard(struct sigaction* before) {
   struct sigaction during = { .sa_handler = search_interrupt };
   during.sa_flags = (int)SA_RESETHAND | SA_RESTART;
@@ -202,10 +202,10 @@ static void search_guard(struct sigaction* before) {
 typedef struct search_view {
   tool_progress* progress;
   const tide_plan_options* options;
-  uint64_t peak;  // that the bar shows
+  uint64_t peak;  // shown in the bar
 } search_view;
 
-// How far the search is from the nearer of its limits; below 0: it has none.
+// The progress towards the nearer limit; below 0 if there is none.
 static double search_share(const tide_plan_options* limits, const tide_plan_progress* now) {
   const double time = limits->seconds > 0 ? now->seconds / limits->seconds : -1;
   const double nodes = limits->nodes > 0 ? (double)now->nodes / (double)limits->nodes : -1;

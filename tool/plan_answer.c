@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What tidemark plan says: first the finding and why it holds, then the figures. The reason is that of the
-// solver's proof, told with the names of the buffers.
+// The answer of tidemark plan: first the finding with its reason, then the figures. The reason is the
+// solver's proof, with the names of the buffers.
 #include "planning.h"
 #include "report.h"
 
@@ -42,7 +42,7 @@ static void words_add_live(const tool_planning* p, tool_words* w) {
   else tool_words_add(w, "the %zu buffers live at time %llu need ", live, number(p->outcome.proof.instant));
 }
 
-// Why the bound holds, as half a sentence.
+// Why the bound holds, as a clause.
 static void words_add_bound(const tool_planning* p, tool_words* w) {
   const tide_plan_proof* const proof = &p->outcome.proof;
   switch (proof->reason) {
@@ -81,7 +81,7 @@ static void finding_of_plan(const tool_planning* p, tool_words* w) {
   }
 }
 
-// Why one buffer cannot lie where it must.
+// Why one buffer cannot be placed.
 static void words_add_misfit(const tool_planning* p, tool_words* w) {
   const size_t at = p->outcome.proof.buffer;
   const tide_plan_buffer* const buffer = &p->view.buffers[at];
@@ -143,7 +143,7 @@ void tool_planning_refuse(const tool_planning* p) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What it would have meant for the recorded run
+// What the plan means for the recorded run
 
 static void recording_emit_words(const tool_planning* p, tool_emit* emit) {
   tool_words w = { .length = 0 };
@@ -177,7 +177,7 @@ static void recording_emit(const tool_planning* p, tool_emit* emit) {
 // ---------------------------------------------------------------------------------------------------
 // The figures
 
-// A size, or nothing.
+// A size, or null.
 static void exact_emit(tool_emit* emit, const char* key, const char* label, bool is_known, uint64_t bytes) {
   char size[TOOL_PLAN_SIZE];
   if (is_known) {

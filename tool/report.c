@@ -305,7 +305,7 @@ static void peaks_emit(tool_emit* emit, const tool_diagnosis* r) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Where it sits
+// Where reserved memory was
 
 static void where_emit_json(tool_emit* emit, const tool_diagnosis* r) {
   const tool_where* const where = &r->where;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Who holds memory at the peak of what is allocated. Blocks are sorted by size, call sites by the sum of what
-// was asked for there: O(blocks log blocks).
+// Who holds memory at the peak of allocated memory. Blocks are sorted by size, call sites by the sum of their
+// requests: O(blocks log blocks).
 #include "report.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static int block_order(const void* a, const void* b) {
   return (left->address > right->address) - (left->address < right->address);
 }
 
-// The segment of a picture that an address lies in.
+// The segment that contains an address.
 static const tide_ledger_segment* picture_segment(const tool_picture* picture, uint64_t address) {
   size_t low = 0;
   size_t high = picture->segment_count;
@@ -30,7 +30,7 @@ static const tide_ledger_segment* picture_segment(const tool_picture* picture, u
   return &picture->segments[low];
 }
 
-// How long a block has been there, in ms; below 0 if it cannot be known.
+// The age of a block in ms; below 0 if it is unknown.
 static double block_age_ms(const tool_diagnosis* r, const tide_ledger_block* block, uint64_t at) {
   const tide_trace_entry* const entries = tide_trace_entries(r->trace, r->device, NULL);
   if (block->made_at == TIDE_LEDGER_BEFORE || at == TIDE_LEDGER_BEFORE || !r->peak_allocated.has_time ||
@@ -90,7 +90,7 @@ static void blocks_emit(tool_emit* emit, tool_diagnosis* r) {
   free(blocks);
 }
 
-// Sums by call site; the stack of a holder finds its text again.
+// Sums by call site. The stack of a sum leads to the text of its call site.
 static void sites_sum(tool_diagnosis* r, tool_sums* out) {
   for (size_t i = 0; i < r->peak.block_count; i++) {
     const tide_ledger_block* const block = &r->peak.blocks[i];

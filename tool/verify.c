@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark verify: looks whether the offsets in a file are a plan of the problem in it. The library's
-// verifier shares no code with its solver, so that plans of other solvers are judged in the same way.
+// tidemark verify: checks the offsets of a plan. The library's verifier shares no code with its solver, so it
+// checks plans of any solver alike.
 #include <stdlib.h>
 
 #include "planning.h"
@@ -60,8 +60,8 @@ static const char* verification_name(const verification* v, size_t position) {
   return tide_problem_name(v->problem, position, NULL);
 }
 
-// What is wrong, with the names of the buffers; a file has neither pools nor storage that is shared, so that
-// the words of the verifier do for what remains.
+// Describes the fault with the names of the buffers. A file has neither pools nor shared storage; for other
+// faults the verifier's own text is enough.
 static void fault_emit(const verification* v, tool_emit* emit) {
   const tide_plan_check* const check = &v->check;
   const tide_plan_buffer* const buffer = &v->view.buffers[check->buffer];

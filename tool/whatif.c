@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark whatif: replays a recording under a list of settings and says which of them needs least memory.
-// Calls of empty_cache are found first, by a replay under the recorded setting that compares: every setting
-// then has its cache emptied at the same places.
+// tidemark whatif: replays a recording under a list of settings and shows which needs the least memory. A
+// replay under the recorded setting first finds the program's calls to empty_cache; every setting then makes
+// them at the same places.
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ typedef struct whatif {
   tool_trials trials;
   tool_recording recording;
   tool_advice advice;
-  bool is_limit_inferred;  // from what the recording was refused, and not given
+  bool is_limit_inferred;  // inferred from refusals instead of given
 } whatif;
 
 // ---------------------------------------------------------------------------------------------------
@@ -50,18 +50,18 @@ static int trials_add_words(tool_trials* trials, const char* words) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What came out
+// Results
 
 static int compare_numbers(uint64_t a, uint64_t b) { return a < b ? -1 : a > b; }
 
-// What runs, the lowest peak first; then what does not run, by the memory in which it would. Then the
-// cheapest.
+// Settings that run come first, by their peak; then those that do not, by their smallest memory. Ties go to
+// the cheaper driver calls.
 static int compare_rows(const void* a, const void* b) {
   const tool_trial* const one = a;
   const tool_trial* const other = b;
   const bool runs = tool_trial_fits(one);
   int order = compare_numbers(!runs, !tool_trial_fits(other));
-  // 0, which is not known, comes last.
+  // 0, which is unknown, comes last.
   if (order == 0 && !runs) order = compare_numbers(one->smallest_bytes - 1, other->smallest_bytes - 1);
   if (order == 0) order = compare_numbers(one->result.peak_reserved, other->result.peak_reserved);
   if (order == 0) order = compare_numbers(one->result.driver_ns, other->result.driver_ns);
@@ -71,7 +71,7 @@ static int compare_rows(const void* a, const void* b) {
              : strcmp(tool_policy_text(&one->device, texts[0]), tool_policy_text(&other->device, texts[1]));
 }
 
-// The row that runs in the smallest memory, of all or of PyTorch's settings; NULL: none, or not looked for.
+// The row with the smallest memory, of all or of PyTorch's settings; NULL: none, or not searched.
 static const tool_trial* row_smallest(const whatif* w, bool only_torch) {
   const tool_trial* least = NULL;
   for (size_t i = 0; i < w->trials.count; i++) {
@@ -90,7 +90,7 @@ static const tool_trial* row_recorded(const whatif* w) {
 
 static bool has_limit(const whatif* w) { return w->trials.limit != TIDE_NO_LIMIT; }
 
-// The columns: those that only JSON has, and then those for people, of which some are left out.
+// The columns: first those that only JSON has, then those for both, of which some are optional.
 static const tool_column names[] = {
   { "policy", NULL },     { "settings", NULL },  { "is_recorded", NULL },
   { "is_pytorch", NULL }, { "error", NULL },     { "peak_allocated", NULL },
@@ -126,7 +126,7 @@ static column_list columns_of(const whatif* w) {
   return list;
 }
 
-// The row of the recorded setting. A file that tells none was recorded with the defaults, as far as we know.
+// The remark next to a setting. A file without settings is assumed to be recorded with the defaults.
 static const char* row_remark(const whatif* w, const tool_trial* row) {
   if (!row->is_torch) return "  (not in PyTorch)";
   if (!row->is_recorded || !w->recording.has_settings) return "";
@@ -174,7 +174,7 @@ static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
   if (!w->trials.is_quick) row_emit_smallest(emit, row);
 }
 
-// What was there before a recording that begins in the middle.
+// What existed before a recording that begins in the middle of the run.
 static void before_emit(tool_emit* emit, const tide_replay_result* result) {
   char size[TOOL_SIZE_TEXT];
   tool_emit_uint(emit, "blocks_before", NULL, result->blocks_before);
@@ -229,7 +229,7 @@ static void set_emit(tool_emit* emit, const whatif* w) {
         tool_size_text(w->trials.limit, sizes[1]));
 }
 
-// None saves memory at the peak, but some may do with less under a limit.
+// No setting lowers the peak, but one may need less under a limit.
 static void keep_emit(tool_emit* emit, const whatif* w) {
   const tool_trial* const least = row_smallest(w, true);
   const uint64_t recorded = row_recorded(w)->smallest_bytes;
@@ -257,7 +257,7 @@ static void least_words(tool_words* w, const char* before, const tool_trial* lea
 }
 
 static void short_emit(tool_emit* emit, const whatif* w) {
-  const bool is_torch = any_row_fits(w);  // then it is one of ours
+  const bool is_torch = any_row_fits(w);  // then a policy of Tidemark fits
   const tool_trial* const least_torch = row_smallest(w, true);
   const tool_trial* least = row_smallest(w, is_torch);
   if (least_torch != NULL && !tool_is_clearly_less(least->smallest_bytes, least_torch->smallest_bytes))

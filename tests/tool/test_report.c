@@ -447,8 +447,8 @@ static int verb_run(const tool_verb* verb, const char* a, const char* b, bool is
 
 #define SAVED_PATH 32
 
-// Writes a trace as a snapshot and frees it. The file has lost its name, so a test leaves nothing behind; `out` is
-// a path to it.
+// Writes a trace as a snapshot and frees it. The file has lost its name, so a test leaves nothing behind;
+// `out` is a path to it.
 static void trace_save(tide_trace* trace, char out[SAVED_PATH]) {
   char name[] = "/tmp/test_report_XXXXXX";
   const int made = mkstemp(name);
