@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""The benchmark's own logic: who runs when, going on where it stopped, bisection, tables, and its processes."""
+"""The logic of the benchmark: the order of runs, continuing after a stop, bisection, tables, and processes."""
 import importlib.util
 import json
 import os
@@ -27,7 +27,7 @@ work = load("work")
 
 
 class FakeCrew:
-    """Processes that are made up. They note what is asked; `answer(name, call)` may answer otherwise."""
+    """Fake processes. They note each request; `answer(name, call)` may replace the answer."""
 
     def __init__(self, answer=None):
         self.asked, self.begun, self.stopped = [], [], []
@@ -46,11 +46,11 @@ class FakeCrew:
         return {name: self.answer(name, call) or answers[call["do"]] for name in names}
 
     def steps(self):
-        """Who was asked for a step, and for which."""
+        """Which process was asked for which step."""
         return [(names, call["number"]) for names, call in self.asked if call["do"] == "step"]
 
     def runs(self):
-        """What was begun, and by whom."""
+        """What was begun, and by which process."""
         return [(call["workload"], call["seed"], names) for names, call in self.asked if call["do"] == "begin"]
 
 
@@ -179,7 +179,7 @@ class Order(Logic):
 
 class Limits(Logic):
     def make_limited(self, needed):
-        """Runs that want memory below `needed` bytes."""
+        """Runs that fail with a limit below `needed` bytes."""
         limits = []
 
         def answer(_, call):
@@ -222,7 +222,7 @@ class Limits(Logic):
 
 
 class Processes(unittest.TestCase):
-    """The whole way to a process and back, with one that needs no PyTorch."""
+    """The communication with a real process, which needs no PyTorch."""
 
     PROGRAM = """
         import os, sys, time
@@ -290,7 +290,7 @@ class Processes(unittest.TestCase):
 
 
 class Work(unittest.TestCase):
-    """What the process of an allocator does, with a PyTorch that is made up."""
+    """The process of an allocator, with a fake PyTorch."""
 
     def make(self, allocator):
         torch = mock.MagicMock(__version__="2.11")
@@ -365,7 +365,7 @@ class Work(unittest.TestCase):
 
 
 def timed(ms):
-    """A run all of whose steps that count took as long; the first makes handles, and the last maps some."""
+    """A run whose counted steps take the same time; the first creates handles, and the last maps some."""
     count = bench.STEPS - bench.WARM
     return {"median_ms": ms, "steps_ms": [100.0] * bench.WARM + [ms] * count,
             "calls": [{"physical_new": 7, "map": 9}] * bench.WARM + [{}] * (count - 1) + [{"map": 1}]}
