@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// machine.h: a device of host memory. Work on a stream runs beside the program, and an event orders two
-// streams.
+// machine.h: a device in host memory. Work on a stream runs concurrently with the program, and an event
+// orders two streams.
 #include "example.h"
 
 int main(void) {
@@ -31,7 +31,7 @@ int main(void) {
   must(tide_machine_stream_synchronize(machine, 0, reader));
   (void)printf("%s\n", text);
 
-  // The next call of this kind fails: a program can be tried without waiting for a full device.
+  // The next call of this kind fails, so a program can be tested without a full device.
   const tide_fault fault = TIDE_FAULT_INIT;
   void* none = NULL;
   must(tide_machine_fault_add(machine, &fault));

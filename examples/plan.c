@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// plan.h: buffers whose lifetimes are known get places in the smallest arena, with a proof that it is.
+// plan.h: places buffers with known lifetimes in the smallest arena, with a proof that none is smaller.
 #include "example.h"
 
 int main(void) {
@@ -9,7 +9,7 @@ int main(void) {
     { .lower = 0, .upper = 3, .bytes = 4096, TIDE_PLAN_FREELY },
     { .lower = 2, .upper = 5, .bytes = 1024, .alignment = 256, TIDE_PLAN_FREELY },
     { .lower = 4, .upper = 9, .bytes = 4096, TIDE_PLAN_FREELY },
-    { .lower = 0, .upper = 9, .bytes = 512, .offset = 0, .hint = TIDE_PLAN_ANYWHERE },  // must lie there
+    { .lower = 0, .upper = 9, .bytes = 512, .offset = 0, .hint = TIDE_PLAN_ANYWHERE },  // fixed
   };
   const tide_plan_problem problem = { .buffers = buffers, .count = 4 };
   tide_plan_check check = TIDE_PLAN_CHECK_INIT;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// profile.h: one step of a program is recorded; all others are served from one planned arena.
+// profile.h: records one step of a program and serves all others from one planned arena.
 #include "example.h"
 
 static void step_of_the_program(tide_profile* profile) {

@@ -16,7 +16,7 @@ from typing import Optional, Sequence
 
 def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
     """Parses the command line; arguments after the script belong to the script."""
-    parser = argparse.ArgumentParser(prog="python -m tidemark.torch", 
+    parser = argparse.ArgumentParser(prog="python -m tidemark.torch",
                                      description="runs a PyTorch script on Tidemark's memory")
     parser.add_argument("--policy", default="tide", help='"tide" (default) or "torch"')
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set an option of the allocator")
