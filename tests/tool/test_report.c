@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the verbs info, report and diff rest on: where memory sits, why requests were refused, call sites,
-// sums, moments; and the verbs themselves on small files, their answers as JSON.
+// The parts of the verbs info, report and diff: causes of lost memory, refusals, call sites, sums, moments;
+// and the verbs themselves on small files.
 #include "sums.h"
 #include "ledger/recorded.h"
 #include "moment.h"
@@ -40,7 +40,7 @@ static tide_ledger* ledger_of(const tide_trace* trace) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Where it sits
+// Where reserved memory was
 
 static uint64_t where_sum(const tool_where* where) {
   uint64_t sum = where->requested;
@@ -68,7 +68,7 @@ T_TEST(test_report__counts_every_byte_once) {
   run_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE + 16 * MIB, 2 * MIB, 0, 3);   // of another pool
   run_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE + 32 * MIB, 20 * MIB, 0, 0);  // free
   run_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE + 64 * MIB, 24 * MIB, 0, 0);  // the last growth,
-  run_add(trace, TIDE_ACTION_ALLOC, BASE + 64 * MIB, 24 * MIB - 512, 0, 0);    // and what it was for
+  run_add(trace, TIDE_ACTION_ALLOC, BASE + 64 * MIB, 24 * MIB - 512, 0, 0);    // and its request
   run_add(trace, TIDE_ACTION_FREE_REQUESTED, BASE + 64 * MIB, 24 * MIB, 0, 0);
 
   const tool_where where = where_of(trace);
@@ -177,7 +177,7 @@ T_TEST(test_report__counts_refusals_beyond_those_it_explains) {
   T_EQ(refusals_of(trace, refusals, 2, &limits), 2);
 
   T_EQ(limits.count, 50);
-  T_LE(limits.at_least, 700 * MIB);  // which was the limit
+  T_LE(limits.at_least, 700 * MIB);  // the limit of the run
   T_LT(700 * MIB, limits.less_than);
   T_EQ(limits.likely, limits.at_least);
   tool_refusal_fini(&refusals[0]);
@@ -185,7 +185,7 @@ T_TEST(test_report__counts_refusals_beyond_those_it_explains) {
   tide_trace_free(trace);
 }
 
-// The cheapest range by trying all of them.
+// The cheapest range, by trying all.
 static uint64_t cheapest_range(const tide_ledger_block* blocks, size_t count, uint64_t need) {
   uint64_t best = UINT64_MAX;
   for (size_t i = 0; i < count; i++) {
@@ -421,7 +421,7 @@ T_TEST(test_report__knows_what_was_reserved_unless_there_are_requests_alone) {
 
 static char answer[200000];
 
-// Runs a verb with its output in a file; returns its exit status, and what it printed in `answer`.
+// Runs a verb; returns its exit status, and its output in `answer`.
 static int verb_run(const tool_verb* verb, const char* a, const char* b, bool is_json) {
   FILE* const file = tmpfile();
   const int kept = dup(STDOUT_FILENO);
@@ -527,7 +527,7 @@ T_TEST(test_report__report_names_the_main_cause_beside_a_setting_that_saves_litt
   run_add_passing(trace, BASE, 100 * MIB, 7);
   run_add_passing(trace, BASE + 128 * MIB, 100 * MIB, 8);
   run_add_passing(trace, BASE + 256 * MIB, 30 * MIB, 0);
-  run_add_passing(trace, BASE + 320 * MIB, 40 * MIB, 0);  // an expandable segment would have grown to this
+  run_add_passing(trace, BASE + 320 * MIB, 40 * MIB, 0);  // an expandable segment would have grown instead
   char path[SAVED_PATH];
   trace_save(trace, path);
 
@@ -584,7 +584,7 @@ T_TEST(test_report__diff_of_a_run_with_itself_is_nothing) {
   T_STR_HAS(answer, "\"holders\": [],");
 }
 
-// The same program with one request more, at other addresses and on another stream handle.
+// The same program, optionally with one more request, at other addresses and on another stream handle.
 static tide_trace* run_of(uint64_t base, uint64_t stream, bool has_more) {
   tide_trace* const trace = run_new();
   const uint64_t frame = add_frame(trace, has_more ? "also.py" : "x.py", 1, "f");
@@ -620,7 +620,7 @@ T_TEST(test_report__diff_aligns_by_stack_and_size) {
   T_STR_HAS(answer, "also.py:1 f");
 }
 
-// A run that asks in one place, which is called from a line of another file.
+// A run with one request, whose call site is called from a line of another file.
 static tide_trace* run_called_from(int64_t line) {
   tide_trace* const trace = run_new();
   const uint64_t frames[] = { add_frame(trace, "model.py", 7, "forward"),
