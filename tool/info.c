@@ -127,7 +127,7 @@ static void facts_of_entries(const device_facts* device, fact_list* list) {
     const char* const label = device->actions[i] != 0 ? tide_action_name(i) : NULL;
     fact_add(list, keys[i], label, FACT_COUNT, device->actions[i]);
   }
-  fact_add(list, "entries_with_stack", "with a stack", FACT_COUNT, device->with_stack);
+  fact_add(list, "entries_with_stack", "entries with a stack", FACT_COUNT, device->with_stack);
   fact_add(list, "streams", "streams", FACT_COUNT, device->streams.count);
   fact_add(list, "pools", "pools", FACT_COUNT, device->pools.count);
   fact_add(list, "segments", "segments at the end", FACT_COUNT, device->segments);

@@ -73,7 +73,8 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_cut", NULL, about.is_cut);
   tool_emit_text(emit, "policy", "policy", tool_policy_names[o->device.policy]);
-  tool_emit_text(emit, "settings", "settings", tool_policy_settings(&o->device, text));
+  tool_emit_text(emit, "settings", NULL, tool_policy_settings(&o->device, text));
+  tool_emit_text(emit, NULL, "settings", text[0] != '\0' ? text : "(defaults)");
   if (o->limit != TIDE_NO_LIMIT) tool_emit_bytes(emit, "limit", "limit", o->limit);
   else tool_emit_text(emit, "limit", NULL, NULL);
   tool_emit_real(emit, "scale", o->scale != 1 ? "size factor" : NULL, o->scale, 4);
