@@ -8,9 +8,9 @@
 
 #include <stdlib.h>
 
-#define REPORT_TOP 10      // rows of a table
-#define REPORT_WASTE 0.05  // share of reserved memory that fragmentation may cost without being reported
-#define REPORT_PART 0.33   // a setting that saves less than this share of the cost leaves the main cause
+#define REPORT_TOP 10     // rows of a table
+#define REPORT_LOSS 0.05  // share of reserved memory that fragmentation may cost without being reported
+#define REPORT_PART 0.33  // a setting that saves less than this share of the cost leaves the main cause
 
 static double report_utilisation(const tool_diagnosis* r) {
   return tool_utilisation(r->peaks.live.bytes, r->peaks.reserved.bytes);
@@ -151,7 +151,7 @@ static void advice_for_cause(tool_cause cause, tool_words* advice) {
   }
 }
 
-static void advice_of_waste(const tool_diagnosis* r, tool_cause cause, tool_words* advice) {
+static void advice_of_loss(const tool_diagnosis* r, tool_cause cause, tool_words* advice) {
   const bool is_set = r->advice.verdict == TOOL_VERDICT_SET;
   if (is_set) advice_to_set(r, advice);
   else if (r->advice.verdict == TOOL_VERDICT_UNKNOWN)
@@ -177,7 +177,7 @@ static void finding_of_refusal(const tool_diagnosis* r, tool_words* finding, too
   advice_of_refusal(r, advice);
 }
 
-static void finding_of_waste(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
+static void finding_of_loss(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   const tool_cause cause = tool_where_main_cause(&r->where);
   const tool_cause_info info = tool_cause_describe(cause);
   tool_words_add_size(finding, "Reserved memory reached ", r->peaks.reserved.bytes, "");
@@ -187,7 +187,7 @@ static void finding_of_waste(const tool_diagnosis* r, tool_words* finding, tool_
   tool_words_add_size(finding, " At that peak ", r->where.reserved - r->where.requested, " were not in use");
   tool_words_add_size(finding, ". The largest part, ", tool_where_bytes(&r->where, cause), "");
   tool_words_add(finding, " (%s), was %s.", info.label, info.text);
-  advice_of_waste(r, cause, advice);
+  advice_of_loss(r, cause, advice);
 }
 
 // A file without entries cannot be replayed, and does not show what led to its state.
@@ -243,8 +243,8 @@ static void report_find(const tool_diagnosis* r, tool_words* finding, tool_words
   else if (r->where.reserved == 0) tool_words_add(finding, "Nothing was ever reserved on this device.");
   else if (r->entry_count == 0) finding_of_end(r, finding, advice);
   else if (r->refusal_count > 0) finding_of_refusal(r, finding, advice);
-  else if (tool_share(report_cost(r), r->peaks.reserved.bytes) > REPORT_WASTE)
-    finding_of_waste(r, finding, advice);
+  else if (tool_share(report_cost(r), r->peaks.reserved.bytes) > REPORT_LOSS)
+    finding_of_loss(r, finding, advice);
   else finding_of_good_use(r, finding, advice);
 }
 

@@ -101,7 +101,7 @@ class Process:
             pass
 
 
-class Crew:
+class Workers:
     """The processes of all allocators, started on demand."""
 
     def __init__(self) -> None:
@@ -128,16 +128,16 @@ class Crew:
 class Runs:
     """Runs of one workload under several allocators at the same time."""
 
-    def __init__(self, crew: Crew, names: Sequence[str]) -> None:
-        self.crew = crew
+    def __init__(self, workers: Workers, names: Sequence[str]) -> None:
+        self.workers = workers
         self.names = list(names)  # without those that have failed
         self.answers: dict[str, list[Result]] = {name: [] for name in names}
-        crew.start(names)
+        workers.start(names)
 
     def ask(self, names: Sequence[str], do: str, **arguments: Any) -> None:
         """Sends a request to some of them; one that fails is left out from then on."""
         names = [name for name in names if name in self.names]
-        for name, answer in self.crew.ask(names, {"do": do, **arguments}).items():
+        for name, answer in self.workers.ask(names, {"do": do, **arguments}).items():
             self.answers[name].append(answer)
             if "error" in answer:
                 self.names.remove(name)
@@ -191,8 +191,8 @@ def read(paths: Sequence[str]) -> dict[tuple[Any, ...], Result]:
 class Bench:
     """Makes the runs that are not in the file yet, while there is time."""
 
-    def __init__(self, crew: Crew, path: str, seconds: float, commit: str) -> None:
-        self.crew = crew
+    def __init__(self, workers: Workers, path: str, seconds: float, commit: str) -> None:
+        self.workers = workers
         self.path = path
         self.deadline = time.monotonic() + seconds
         self.commit = commit
@@ -226,8 +226,8 @@ class Bench:
             self.is_late = True
             return None
         began = time.monotonic()
-        found = Runs(self.crew, names).run(job, in_turn)
-        self.crew.stop([name for name, result in found.items() if "error" in result and not result["is_runtime"]])
+        found = Runs(self.workers, names).run(job, in_turn)
+        self.workers.stop([name for name, result in found.items() if "error" in result and not result["is_runtime"]])
         about = {"wall_s": round(time.monotonic() - began, 1), "commit": self.commit, "date": time.strftime("%Y-%m-%d")}
         return {name: self.keep({**job, "allocator": name, **result, **about}) for name, result in found.items()}
 
@@ -432,14 +432,14 @@ def main() -> None:
         print_tables(parsed.words[1:])
         return
     named = [name for name in parsed.workloads.split(",") if name]
-    crew = Crew()
-    bench = Bench(crew, parsed.out, parsed.seconds, parsed.commit)
+    workers = Workers()
+    bench = Bench(workers, parsed.out, parsed.seconds, parsed.commit)
     verbs = {"measure": lambda: do_measure(bench, named or list(WORKLOADS), parsed.repeats),
              "losses": lambda: do_losses(bench, named or list(WORKLOADS)),
              "limits": lambda: do_limits(bench, named or LIMITED)}
     for word in parsed.words:
         verbs[word]()
-    crew.stop(list(crew.processes))
+    workers.stop(list(workers.processes))
     if bench.is_late:
         print("there was no time for all runs: the same command goes on")
     print_tables([parsed.out])
