@@ -95,7 +95,7 @@ static void show_copy(void) {
   must(tide_machine_event_synchronize(machine, copied));
   done("the copy is done");
   must(tide_machine_stream_synchronize(machine, 0, user));
-  done("and so is the work behind it");
+  done("and so is the work after it");
   check(memcmp(pinned, result, bytes) == 0, "the second stream read before the copy was done");
   must(tide_machine_raw_release(machine, 0, memory));
   must(tide_machine_raw_release(machine, 0, result));

@@ -133,7 +133,7 @@ def install(policy: str = "tide", *, host: bool = True, way: str = "auto", **opt
     _library = library.load(path)
     try:
         if way == "pluggable":
-            raise library.NotFound("asked for")
+            raise library.NotFound("as requested")
         _installed = _install_class(torch, path, policy, settings, host)
     except library.NotFound as reason:
         if way == "class":
