@@ -184,6 +184,5 @@ void tool_advice_emit(tool_emit* emit, const tool_advice* advice) {
   const tool_trial* const trial = advice->trial;
   tool_emit_text(emit, "environment", NULL, tool_advice_line(advice, line));
   tool_emit_text(emit, "advised", NULL, trial != NULL ? tool_policy_text(&trial->device, policy) : NULL);
-  if (trial != NULL) tool_emit_uint(emit, "saved_bytes", NULL, tool_advice_saved(advice));
-  else tool_emit_text(emit, "saved_bytes", NULL, NULL);
+  tool_emit_uint_if(emit, trial != NULL, "saved_bytes", NULL, tool_advice_saved(advice));
 }

@@ -166,10 +166,8 @@ static void recording_emit_words(const tool_planning* p, tool_emit* emit) {
 }
 
 static void recording_emit(const tool_planning* p, tool_emit* emit) {
-  if (p->is_recording) tool_emit_uint(emit, "peak_allocated", NULL, p->peaks.live.bytes);
-  else tool_emit_text(emit, "peak_allocated", NULL, NULL);
-  if (p->knows_reserved) tool_emit_uint(emit, "recorded_reserved", NULL, p->peaks.reserved.bytes);
-  else tool_emit_text(emit, "recorded_reserved", NULL, NULL);
+  tool_emit_uint_if(emit, p->is_recording, "peak_allocated", NULL, p->peaks.live.bytes);
+  tool_emit_uint_if(emit, p->knows_reserved, "recorded_reserved", NULL, p->peaks.reserved.bytes);
   tool_emit_uint(emit, "blocks_before", NULL, p->faults.blocks_before);
   tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(p->trace).is_cut);
 }
@@ -200,10 +198,8 @@ static void proof_emit(const tool_planning* p, tool_emit* emit) {
   const bool is_pair = proof->reason == TIDE_PLAN_PAIR;
   tool_emit_open(emit, "proof", NULL);
   tool_emit_text(emit, "reason", NULL, reasons[proof->reason]);
-  if (is_load) tool_emit_uint(emit, "instant", NULL, proof->instant);
-  else tool_emit_text(emit, "instant", NULL, NULL);
-  if (is_load) tool_emit_uint(emit, "live", NULL, planning_live(p));
-  else tool_emit_text(emit, "live", NULL, NULL);
+  tool_emit_uint_if(emit, is_load, "instant", NULL, proof->instant);
+  tool_emit_uint_if(emit, is_load, "live", NULL, is_load ? planning_live(p) : 0);
   position_emit(p, emit, "buffer", is_pair || proof->reason == TIDE_PLAN_BUFFER, proof->buffer);
   position_emit(p, emit, "other", is_pair, proof->other);
   tool_emit_close(emit);

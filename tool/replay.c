@@ -49,8 +49,7 @@ static void memory_emit(tool_emit* emit, const tide_replay_result* r) {
   tool_emit_uint(emit, "retries", "retries with cache freed", r->retries);
   tool_emit_uint(emit, "ooms", "requests refused", r->ooms);
   tool_emit_uint(emit, "inferred_empty_cache", "calls to empty_cache", r->inferred_empty_cache);
-  if (r->ooms > 0) tool_emit_uint(emit, "first_oom", "  first at entry", r->first_oom);
-  else tool_emit_text(emit, "first_oom", NULL, NULL);
+  tool_emit_uint_if(emit, r->ooms > 0, "first_oom", "  first at entry", r->first_oom);
   tool_emit_bytes(emit, "oom_bytes", r->ooms > 0 ? "  its size" : NULL, r->oom_bytes);
 }
 
@@ -75,8 +74,7 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   tool_emit_text(emit, "policy", "policy", tool_policy_names[o->device.policy]);
   tool_emit_text(emit, "settings", NULL, tool_policy_settings(&o->device, text));
   tool_emit_text(emit, NULL, "settings", text[0] != '\0' ? text : "(defaults)");
-  if (o->limit != TIDE_NO_LIMIT) tool_emit_bytes(emit, "limit", "limit", o->limit);
-  else tool_emit_text(emit, "limit", NULL, NULL);
+  tool_emit_bytes_if(emit, o->limit != TIDE_NO_LIMIT, "limit", "limit", o->limit);
   tool_emit_real(emit, "scale", o->scale != 1 ? "size factor" : NULL, o->scale, 4);
   tool_emit_uint(emit, "events", "entries", r->entries);
   tool_emit_uint(emit, "allocations", "allocations", r->allocations);

@@ -287,8 +287,7 @@ static void counts_emit(tool_emit* emit, const tool_diagnosis* r) {
     tool_emit_text(emit, "driver_allocs", NULL, NULL);
     tool_emit_text(emit, "driver_frees", NULL, NULL);
   }
-  if (r->entry_count > 0) tool_emit_uint(emit, "ooms", "requests refused", r->limits.count);
-  else tool_emit_text(emit, "ooms", NULL, NULL);
+  tool_emit_uint_if(emit, r->entry_count > 0, "ooms", "requests refused", r->limits.count);
 }
 
 static void peaks_emit(tool_emit* emit, const tool_diagnosis* r) {

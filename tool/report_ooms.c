@@ -96,12 +96,9 @@ static void refusals_emit_json(tool_emit* emit, const tool_diagnosis* r) {
     tool_emit_uint(emit, NULL, NULL, refusal->place_pieces);
     tool_emit_uint(emit, NULL, NULL, refusal->place_largest);
     tool_emit_uint(emit, NULL, NULL, refusal->segment_bytes);
-    if (refusal->has_device_free) tool_emit_uint(emit, NULL, NULL, refusal->device_free);
-    else tool_emit_text(emit, NULL, NULL, NULL);
-    if (refusal->has_blockers) tool_emit_uint(emit, NULL, NULL, refusal->blocker_count);
-    else tool_emit_text(emit, NULL, NULL, NULL);
-    if (refusal->has_blockers) tool_emit_uint(emit, NULL, NULL, refusal->blocker_bytes);
-    else tool_emit_text(emit, NULL, NULL, NULL);
+    tool_emit_uint_if(emit, refusal->has_device_free, NULL, NULL, refusal->device_free);
+    tool_emit_uint_if(emit, refusal->has_blockers, NULL, NULL, refusal->blocker_count);
+    tool_emit_uint_if(emit, refusal->has_blockers, NULL, NULL, refusal->blocker_bytes);
   }
   tool_emit_table_end(emit);
 }

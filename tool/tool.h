@@ -195,6 +195,17 @@ void tool_emit_bool(tool_emit* emit, const char* key, const char* label, bool va
 void tool_emit_text(tool_emit* emit, const char* key, const char* label, const char* text);
 void tool_emit_format(tool_emit* emit, const char* key, const char* label, const char* format, ...)
     __attribute__((format(printf, 4, 5)));
+// A value that may be unknown: null in JSON and "-" in a table, but no line in a list of facts.
+static inline void tool_emit_uint_if(tool_emit* emit, bool is_known, const char* key, const char* label,
+                                     uint64_t value) {
+  if (is_known) tool_emit_uint(emit, key, label, value);
+  else tool_emit_text(emit, key, NULL, NULL);
+}
+static inline void tool_emit_bytes_if(tool_emit* emit, bool is_known, const char* key, const char* label,
+                                      uint64_t bytes) {
+  if (is_known) tool_emit_bytes(emit, key, label, bytes);
+  else tool_emit_text(emit, key, NULL, NULL);
+}
 // A list of numbers, only in JSON.
 void tool_emit_list(tool_emit* emit, const char* key, const double* values, size_t count, int decimals);
 

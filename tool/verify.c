@@ -102,15 +102,13 @@ static void answer_emit(const verification* v, tool_emit* emit) {
   }
   tool_emit_text(emit, "buffer", NULL, is_valid ? NULL : verification_name(v, check->buffer));
   tool_emit_text(emit, "other", NULL, check_has_other(check) ? verification_name(v, check->other) : NULL);
-  if (check->fault == TIDE_PLAN_FAULT_OVERLAP) tool_emit_uint(emit, "instant", NULL, check->instant);
-  else tool_emit_text(emit, "instant", NULL, NULL);
+  tool_emit_uint_if(emit, check->fault == TIDE_PLAN_FAULT_OVERLAP, "instant", NULL, check->instant);
 }
 
 static int verification_emit(const verification* v) {
   tool_emit* const emit = tool_emit_begin(v->call);
   tool_emit_text(emit, "file", NULL, v->call->operands[0]);
-  if (v->view.pools > 0) tool_emit_uint(emit, "capacity", NULL, v->capacity);
-  else tool_emit_text(emit, "capacity", NULL, NULL);
+  tool_emit_uint_if(emit, v->view.pools > 0, "capacity", NULL, v->capacity);
   answer_emit(v, emit);
   const int status = tool_emit_end(emit);
   if (status != TOOL_DONE) return status;

@@ -143,15 +143,13 @@ static void row_emit_names(tool_emit* emit, const whatif* w, const tool_trial* r
   tool_emit_text(emit, NULL, NULL, row->status == TIDE_OK ? NULL : row->text);
   tool_emit_uint(emit, NULL, NULL, row->result.peak_allocated);
   tool_emit_bool(emit, NULL, NULL, tool_trial_fits(row));
-  if (row->result.ooms > 0) tool_emit_uint(emit, NULL, NULL, row->result.first_oom);
-  else tool_emit_text(emit, NULL, NULL, NULL);
+  tool_emit_uint_if(emit, row->result.ooms > 0, NULL, NULL, row->result.first_oom);
   tool_emit_format(emit, NULL, NULL, "%s%s", tool_policy_text(&row->device, text), row_remark(w, row));
 }
 
 static void row_emit_smallest(tool_emit* emit, const tool_trial* row) {
   const bool is_known = row->smallest_bytes != 0;
-  if (is_known) tool_emit_bytes(emit, NULL, NULL, row->smallest_bytes);
-  else tool_emit_text(emit, NULL, NULL, NULL);
+  tool_emit_bytes_if(emit, is_known, NULL, NULL, row->smallest_bytes);
   if (is_known) tool_emit_real(emit, NULL, NULL, (double)row->smallest_ns / 1e6, 2);
   else tool_emit_text(emit, NULL, NULL, NULL);
 }
@@ -291,8 +289,7 @@ static void limit_emit(tool_emit* emit, const whatif* w) {
                     "The run ran out of memory. Every setting is replayed in %s, which the run had at least; "
                     "--limit sets another limit.",
                     tool_size_text(w->trials.limit, size));
-  if (has_limit(w)) tool_emit_bytes(emit, "limit", "limit", w->trials.limit);
-  else tool_emit_text(emit, "limit", NULL, NULL);
+  tool_emit_bytes_if(emit, has_limit(w), "limit", "limit", w->trials.limit);
 }
 
 static int whatif_emit(const tool_call* call, const whatif* w) {
@@ -301,8 +298,7 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
   limit_emit(emit, w);
   tool_emit_bytes(emit, "peak_allocated", "peak allocated", w->recording.live_bytes);
   const uint64_t reserved = w->recording.reserved_bytes;
-  if (reserved != 0) tool_emit_bytes(emit, "recorded_reserved", "reserved when recorded", reserved);
-  else tool_emit_text(emit, "recorded_reserved", NULL, NULL);
+  tool_emit_bytes_if(emit, reserved != 0, "recorded_reserved", "reserved when recorded", reserved);
   const column_list list = columns_of(w);
   tool_emit_table(emit, "rows", list.columns, list.count);
   for (size_t i = 0; i < w->trials.count; i++) row_emit(emit, w, &w->trials.rows[i]);
