@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
 #
-# Install rules, the CMake package and the pkg-config file. Nothing installed contains the prefix, so the
-# whole may be moved.
+# Install rules, the CMake package and the pkg-config file. No installed file contains the prefix, so the installation
+# can be moved.
 
 include(CMakePackageConfigHelpers)
 set(TIDEMARK_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/tidemark")
@@ -20,7 +20,7 @@ if(TARGET tidemark_tool)
   install(FILES "${PROJECT_SOURCE_DIR}/docs/man/tidemark.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
 endif()
 
-# The program writes its own shell completion, so it must be able to run here.
+# The program generates its own shell completion, so it must be able to run here.
 if(TARGET tidemark_tool AND NOT CMAKE_CROSSCOMPILING AND NOT TIDEMARK_SANITIZE)
   set(TIDEMARK_COMPLETION "${PROJECT_BINARY_DIR}/completion")
   file(MAKE_DIRECTORY "${TIDEMARK_COMPLETION}")
@@ -48,7 +48,7 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/tidemark-config-version.
 install(FILES "${PROJECT_BINARY_DIR}/tidemark-config.cmake" "${PROJECT_BINARY_DIR}/tidemark-config-version.cmake"
         DESTINATION "${TIDEMARK_PACKAGE_DIR}")
 
-# pkg-config knows where its file lies; the prefix is as many folders above as the library folder has names.
+# pkg-config knows the folder of its file; the prefix is as many levels above as the library folder has components.
 if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
   set(TIDEMARK_PC_PREFIX "${CMAKE_INSTALL_PREFIX}")
   set(TIDEMARK_PC_LIBDIR "${CMAKE_INSTALL_FULL_LIBDIR}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
 #
-# libtidemark_preload.so, for LD_PRELOAD. It has the CPU cache in itself, hidden, and compiled once more: what
-# a thread has of its own is found without a call (initial-exec), because that call might allocate.
+# libtidemark_preload.so, for LD_PRELOAD. It contains the CPU cache with hidden symbols, compiled separately with the
+# initial-exec TLS model: other models may call a function that allocates.
 
 tidemark_sources(TIDEMARK_PRELOAD_SOURCES "${PROJECT_SOURCE_DIR}/preload/*.c"
                  "${PROJECT_SOURCE_DIR}/src/base/*.c" "${PROJECT_SOURCE_DIR}/src/memory/*.c"
@@ -16,7 +16,7 @@ set_source_files_properties(${TIDEMARK_PRELOAD_OWN_SOURCES} PROPERTIES COMPILE_D
 set_target_properties(tidemark_preload PROPERTIES C_VISIBILITY_PRESET hidden LINK_DEPENDS "${TIDEMARK_PRELOAD_MAP}")
 target_include_directories(tidemark_preload PRIVATE include src)
 target_link_libraries(tidemark_preload PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
-# -fno-builtin-malloc: the compiler may not make a call of calloc() out of the body of calloc().
+# -fno-builtin-malloc: the compiler must not replace the body of calloc() by a call of calloc().
 target_compile_options(tidemark_preload PRIVATE -ftls-model=initial-exec -ffunction-sections -fdata-sections
                        -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free)
 target_link_options(tidemark_preload PRIVATE "LINKER:--version-script=${TIDEMARK_PRELOAD_MAP}" LINKER:--gc-sections

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
 #
-# libtidemark_torch.so: the functions for PyTorch's pluggable interface, which the Python package falls back on
-# where it cannot compile its shim. The one part of Tidemark in C++ that is built here; it needs nothing of PyTorch.
+# libtidemark_torch.so: the functions for PyTorch's pluggable interface, the fallback of the Python package if it cannot
+# compile its shim. The only C++ part that is built here; it needs nothing of PyTorch.
 
 check_language(CXX)
 if(NOT CMAKE_CXX_COMPILER)
@@ -19,7 +19,7 @@ target_link_libraries(tidemark_torch PRIVATE tidemark)
 set_target_properties(tidemark_torch PROPERTIES CXX_VISIBILITY_PRESET hidden BUILD_WITH_INSTALL_RPATH ON
                       INSTALL_RPATH "$ORIGIN")
 
-# What of the shim does not need PyTorch either, tested here.
+# Tests the part of the shim that does not need PyTorch either.
 if(TIDEMARK_TESTS)
   add_executable(test_stacks_cpp "${PROJECT_SOURCE_DIR}/pytorch/tests/test_stacks.cpp")
   target_compile_features(test_stacks_cpp PRIVATE cxx_std_17)

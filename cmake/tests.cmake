@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
 #
-# Tests: each tests/*/test_*.c and tests/prop/prop_*.c is one program and one test of the same name; those in
-# tests/tool also link the parts of the tool. Then the corpus of each fuzz/fuzz_*.c, a test of the same name;
-# the command as a whole, and the checks of the tree and of what is installed. Every test ends with a line
-# `N passed, N failed, N skipped`.
+# Tests: each tests/*/test_*.c and tests/prop/prop_*.c is a program and a test of the same name; those in tests/tool also
+# link the objects of the tool. Then the corpus of each fuzz/fuzz_*.c, as a test of the same name, the whole command, and
+# checks of the tree and of an installation. Every test ends with a line `N passed, N failed, N skipped`.
 
-# The program under test, where data of tests lies, and what the checks below compile with.
+# The program under test, the folder of test data, and settings of the checks below.
 set(TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_SOURCE=${PROJECT_SOURCE_DIR}" "TIDEMARK_SANITIZE=${TIDEMARK_SANITIZE}")
 if(TARGET tidemark_tool)
   list(APPEND TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_BIN=$<TARGET_FILE:tidemark_tool>")
 endif()
 
-# Seconds that tests take, roughly, where it is more than one. Those that take long begin first, so that no
-# processor waits for the last of them. ./dev reads the file to say how much time is left.
+# The approximate seconds of tests that take more than one. Long tests start first, so that no processor waits for the
+# last of them. ./dev uses the file to estimate the remaining time.
 set(TIDEMARK_TEST_COSTS command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
     test_cpu_threads=9 test_tide=8 test_recordings=8 fuzz_plan=8 test_verify_random=7 test_tide_order=6
     test_optimum=6 test_ledger=6 prop_tide=6 test_profile_optimum=5 prop_soak=5 prop_plan=5 prop_pinned=5
     test_plan_limits=4 test_pinned_faults=4 test_cpu_fork=4 fuzz_pinned=4 test_threads=3 test_shares=3
     prop_profile=3 prop_ledger=3 prop_graph=3 prop_faults=3 prop_cpu=3 fuzz_profile=3 fuzz_graph=3
-    test_stream=2 test_replay_verbs=2 test_profile_recordings=2 test_incremental=2 test_crowds=2 pytorch=2
+    test_stream=2 test_profile_recordings=2 test_incremental=2 test_crowds=2 pytorch=2
     headers=2)
 set(TIDEMARK_TEST_COSTS_FILE "${PROJECT_BINARY_DIR}/test_costs")
 file(WRITE "${TIDEMARK_TEST_COSTS_FILE}" "")
@@ -35,8 +34,8 @@ function(tidemark_test name)
                        ENVIRONMENT "${TIDEMARK_TEST_ENVIRONMENT}")
 endfunction()
 
-# Programs that start no thread, which their link makes sure of: a call of pthread_create() fails the test. The
-# thread sanitizer can find nothing in them, so that pass leaves them out.
+# Programs that start no thread; in them a call of pthread_create() fails the test. The thread sanitizer can find nothing
+# in them, so its pass leaves them out.
 set(TIDEMARK_TESTS_OF_ONE_THREAD prop_graph prop_ledger replay_fuzz_graph replay_fuzz_json
     replay_fuzz_minimalloc replay_fuzz_native replay_fuzz_options replay_fuzz_pickle replay_fuzz_pinned
     replay_fuzz_problem replay_fuzz_profile_plan replay_fuzz_rmm test_action test_base test_bins test_chrome
@@ -46,13 +45,13 @@ set(TIDEMARK_TESTS_OF_ONE_THREAD prop_graph prop_ledger replay_fuzz_graph replay
     test_open test_options test_pickle test_plan_pools test_planner_checks test_planner_faults test_planner_outputs
     test_planner_results test_planner_sizes test_pprof test_problem test_profile_auto test_profile_faults
     test_profile_file test_profile_optimum test_profile_plan test_profile_recordings test_profile_upstream
-    test_profile_verify test_recorded test_recordings test_records test_refusals test_replay_verbs test_rmm
+    test_profile_verify test_recorded test_recordings test_records test_refusals test_rmm
     test_roundtrip test_size test_steps test_stitch test_tide_chaos test_trace test_tree test_verify test_verify_random)
 
 # Programs whose own code takes most of the time: oracles and brute force.
 set(TIDEMARK_TESTS_THAT_COMPUTE "^(prop_|replay_fuzz_|test_(graph_layout|ledger|optimum|profile_optimum|verify_random)$)")
 
-# A program of tests. Its own code is optimised little: most of the time of a build would go into it.
+# A test program. Its own code is hardly optimised, because that would take most of the build time.
 function(tidemark_test_program name)
   tidemark_program(${name} ${ARGN})
   target_include_directories(${name} PRIVATE src tests)
@@ -101,7 +100,7 @@ foreach(source IN LISTS TIDEMARK_FUZZ_SOURCES)
   tidemark_test(${name} replay_${name})
 endforeach()
 
-# The command as its users meet it.
+# The whole command.
 find_program(TIDEMARK_PYTHON python3)
 mark_as_advanced(TIDEMARK_PYTHON)
 set(TIDEMARK_COMMAND_PARTS)
@@ -122,12 +121,12 @@ if(TIDEMARK_EXAMPLES)
   endforeach()
 endif()
 
-# The preload library under programs of its own and of this computer; the script skips itself under a sanitizer.
+# The preload library under test programs and programs of this computer; the script is skipped under a sanitizer.
 if(TIDEMARK_SANITIZE)
   tidemark_test(preload "${PROJECT_SOURCE_DIR}/tests/preload/run" "${PROJECT_BINARY_DIR}")
 endif()
 
-# Everything below looks at the sources or at a library without a sanitizer: once is enough.
+# Everything below checks the sources or a library without a sanitizer, so once is enough.
 if(TIDEMARK_SANITIZE OR TIDEMARK_FUZZ)
   return()
 endif()

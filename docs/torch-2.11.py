@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
 #
-# Asks torch 2.11's own allocator the questions that neither its headers nor recordings of it answer. Needs a GPU:
+# Finds out, by experiment, decisions of PyTorch 2.11's allocator that neither its headers nor recordings show. Needs a GPU:
 #   python3 docs/torch-2.11.py
-# Each question runs in a process of its own and prints one line or more. docs/torch-2.11.md has the answers.
+# Each question runs in a process of its own and prints one line or more. docs/torch-2.11.md has the results.
 import gc
 import os
 import subprocess
@@ -108,7 +108,7 @@ def ask_scopes():
             y = tensor(31)
         z = tensor(32)
     where = {s["total_size"] // MIB: tuple(s["segment_pool_id"]) for s in torch.cuda.memory._snapshot()["segments"]}
-    print(f"scopes | a is {a.id}, b is {b.id} | sizes to pools {where} | 31 was asked for inside both")
+    print(f"scopes | a is {a.id}, b is {b.id} | sizes to pools {where} | 31 was requested inside both")
     del x, y, z
 
 
@@ -319,7 +319,7 @@ def ask_pool_order():
         torch._C._cuda_releasePool(0, pool.id)
     seen = len(actions())
     torch.cuda.empty_cache()
-    print("MiB given back, of pools 1 to 4 with 30 to 36:", [size for action, size in actions(seen) if action == "segment_free"])
+    print("MiB freed, of pools 1 to 4 with 30 to 36:", [size for action, size in actions(seen) if action == "segment_free"])
     sys.stdout.flush()
     os._exit(0)
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// device.h: a caching allocator. Memory is used again without waiting, a block that another stream uses is
-// announced, a pool keeps memory apart, and a request that cannot be served explains itself.
+// device.h: a caching allocator. Memory is reused without waiting, a block that another stream uses is
+// recorded, a pool keeps memory apart, and a failed request has a report.
 #include "example.h"
 
 static void say_oom(void* user, const tide_oom* oom) {
@@ -27,7 +27,7 @@ static void use_pool(tide_device_cache* device, tide_stream stream) {
   (void)printf("the pool has %llu MiB\n", (unsigned long long)(reserved / MIB));
   tide_device_release(device, block);
   tide_device_pool_drop(device, pool);
-  tide_device_trim(device, 0);  // and now the pool is gone
+  tide_device_trim(device, 0);  // frees the pool
 }
 
 // What a program asks of an allocator that it was given: options, caching, and the end of a stream.

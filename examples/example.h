@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the small examples share: a program ends with the reason when a call fails.
+// Shared by the small examples: if a call fails, the program exits with the reason.
 #ifndef TIDEMARK_EXAMPLES_EXAMPLE_H
 #define TIDEMARK_EXAMPLES_EXAMPLE_H
 
@@ -18,7 +18,7 @@ static inline void must(tide_status status) {
   exit(1);
 }
 
-// The recording that an example reads: its argument, or the one beside the examples.
+// The recording that an example reads: its argument, or the one in this folder.
 static inline tide_trace* recording_open(int argc, char** argv) {
   static char path[4096];
   const char* const source = getenv("TIDEMARK_SOURCE");

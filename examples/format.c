@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// format.h: a recording is read, whatever its format, and written as another one.
+// format.h: reads a recording in any format and writes it in another one.
 //
 //   format [RECORDING [OUTPUT]]
 #include "example.h"

@@ -2,9 +2,9 @@
 // Copyright the Tidemark authors
 //
 // One model, three kinds of memory. The layers of a small perceptron allocate their outputs with
-// tide_tensor_alloc() and know nothing of caches or plans. For each batch size the program runs the model on
-// the computer's memory, on a cache, and on an arena that a profile planned from the first run. The results
-// are the same bit for bit, and the counters show who served each run.
+// tide_tensor_alloc() and do not know about caches or plans. For each batch size the program runs the model
+// on the computer's memory, on a cache, and on an arena that a profile planned from the first run. The
+// results are the same bit for bit, and counters show what served each run.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -74,7 +74,7 @@ static void model_init(void) {
 // ---------------------------------------------------------------------------------------------------
 // Three kinds of memory
 
-// A cache in force: the first run takes memory from the system, the others use it again.
+// A cache: the first run takes memory from the system, the others reuse it.
 static float run_on_cache(size_t batch) {
   tide_cpu_cache* cache = NULL;
   tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
@@ -91,7 +91,7 @@ static float run_on_cache(size_t batch) {
   return result;
 }
 
-// A profile: the first run is recorded, the others lie in one arena at planned offsets.
+// A profile: the first run is recorded, the others use planned offsets in one arena.
 static float run_on_plan(tide_profile* profile, size_t batch) {
   const uint64_t numbers[] = { batch, WIDTH, LAYERS };
   const uint64_t shape = tide_profile_shape(numbers, sizeof numbers / sizeof numbers[0]);

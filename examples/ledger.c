@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// ledger.h: what there was at the moment when most memory was reserved.
+// ledger.h: the segments and blocks at the peak of reserved memory.
 //
 //   ledger [RECORDING]
 #include "example.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// memory.h: one table of two functions, whatever the memory is. The same routine uses the computer's own
+// memory.h: one table of two functions for any kind of memory. The same routine uses the computer's own
 // memory, a cache of it, and a device.
 #include <string.h>
 

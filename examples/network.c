@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Two real networks, a transformer and a convolution net, on planned memory. All that an executor does for it
-// stands in `place`, `adopt` and `run_once`:
+// Two real networks, a transformer and a convolution net, on planned memory. What an executor has to do for
+// it is in `place`, `adopt` and `run_once`:
 //
 //   tide_planner_begin   before a run, with a number for the shape of its input
-//   tide_planner_alloc   for each output that is written: it is so large, where shall it lie?
-//   tide_planner_adopt   for each value that lies in memory of something else: an input, a view
-//   tide_planner_end     after the run: sizes are learnt, and places found for the next
+//   tide_planner_alloc   for each output that is written: gives its size, and gets its place
+//   tide_planner_adopt   for each value in memory of something else: an input, a view
+//   tide_planner_end     after the run: learns the sizes, and plans the next run
 //
-// How networks are told to a tide_graph stands in network_models.h, their operators in network_operators.h.
+// network_models.h describes the networks to a tide_graph; network_operators.h has their operators.
 //
-// Each network runs six times, with inputs of changing length, on plain malloc and then under planners that
-// are allowed more and more. A line of its table has the most memory in use at once in each run, and how
-// often memory was asked for or given back in the last: one meter below everything counts it. Every result
-// is compared with that on malloc, bit for bit, and the program ends with 1 if one differs.
+// Each network runs six times, with inputs of changing length, on plain malloc and then under planners with
+// more and more options. A line of its table has the peak of memory in each run, and the number of
+// allocations and releases in the last; a meter below everything counts them. Every result is compared with
+// that on malloc, bit for bit, and the program exits with 1 if one differs.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@
 #define MAX_PIECES 256
 
 // ---------------------------------------------------------------------------------------------------
-// The meter: the memory of the computer, counted
+// The meter: counts the memory of the computer
 
 typedef struct net_piece {
   void* address;
@@ -43,7 +43,7 @@ typedef struct net_meter {
   size_t calls;  // likewise
 } net_meter;
 
-// New memory is full of NaN: what is read before it was written shows in the result.
+// New memory is filled with NaN, so reading it before writing shows in the result.
 static tide_status meter_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
   net_meter* const meter = memory->user;
   require(meter->piece_count < MAX_PIECES, "too many pieces of memory");
@@ -60,7 +60,7 @@ static tide_status meter_release(const tide_memory* memory, void* address) {
   net_meter* const meter = memory->user;
   size_t i = 0;
   while (i < meter->piece_count && meter->pieces[i].address != address) ++i;
-  require(i < meter->piece_count, "memory is given back that is not in use");
+  require(i < meter->piece_count, "memory that is not in use is released");
   meter->bytes -= meter->pieces[i].bytes;
   meter->pieces[i] = meter->pieces[--meter->piece_count];
   meter->calls++;
@@ -78,14 +78,14 @@ static void meter_start(net_meter* meter) {
 typedef struct net_runner {
   const network* net;
   tide_memory memory;
-  tide_planner* planner;     // NULL: each value has a piece of memory of its own,
+  tide_planner* planner;     // NULL: each value has memory of its own,
   void* pieces[MAX_VALUES];  // which is here,
   bool keeps;                // until the end of the run, or else until its last reader is done
-  uint64_t* sizes;           // not NULL: nothing is computed, only how large each value would be
+  uint64_t* sizes;           // not NULL: compute only the size of each value
   net_value values[MAX_VALUES];
 } net_runner;
 
-// Where a value is to be written.
+// Finds memory for a value.
 static float* place(net_runner* runner, uint32_t id, size_t bytes) {
   void* address = NULL;
   if (runner->sizes != NULL) {
@@ -99,14 +99,14 @@ static float* place(net_runner* runner, uint32_t id, size_t bytes) {
   return address;
 }
 
-// A value lies where another does, or where the caller has put it.
+// A value shares the memory of another, or has memory of the caller.
 static void adopt(net_runner* runner, uint32_t id) {
   const net_value* const value = &runner->values[id];
   if (runner->planner == NULL || runner->sizes != NULL) return;
   must(tide_planner_adopt(runner->planner, id, value->data, value_span(value) * sizeof(float)));
 }
 
-// Without a planner: gives back what no step after this one reads.
+// Without a planner: frees what no later step reads.
 static void release_after(net_runner* runner, uint32_t step) {
   for (uint32_t id = 0; id < runner->net->value_count; ++id) {
     if (runner->pieces[id] == NULL || runner->net->last_use[id] > step) continue;
@@ -117,7 +117,7 @@ static void release_after(net_runner* runner, uint32_t step) {
 
 static void run_block(net_runner* runner, uint32_t block);
 
-// Where only sizes are wanted, both branches tell theirs.
+// If only sizes are wanted, both branches are visited.
 static void run_choice(net_runner* runner, const net_step* step, bool answer) {
   const uint32_t chosen = step->blocks[answer ? 0 : 1];
   if (runner->sizes != NULL) run_block(runner, step->blocks[answer ? 1 : 0]);
@@ -144,7 +144,7 @@ static void run_block(net_runner* runner, uint32_t block) {
     if (runner->net->steps[i].block == block) run_step(runner, &runner->net->steps[i]);
 }
 
-// Tells the planner how large every value will be, so that even the first run with such an input is planned.
+// Tells the planner the size of every value, so that even the first run with such an input is planned.
 static void presize(net_runner* runner, size_t length) {
   uint64_t sizes[MAX_VALUES] = { 0 };
   runner->net->make_input(&runner->values[runner->net->input], length, 0);
@@ -154,7 +154,7 @@ static void presize(net_runner* runner, size_t length) {
   must(tide_planner_presize(runner->planner, length, sizes, runner->net->value_count));
 }
 
-// After a run: results in an arena of outputs go back with it, others are the caller's to give back.
+// After a run: frees the results, with the arena of outputs if they are in one.
 static void release_result(net_runner* runner) {
   void* result = NULL;
   if (runner->planner == NULL) {
@@ -170,7 +170,7 @@ static void release_result(net_runner* runner) {
 // ---------------------------------------------------------------------------------------------------
 // The ways to get memory that are compared
 
-// Those after SMALLEST add one thing each to the one before. IN_PLACE has the default options.
+// Each after SMALLEST adds one option to the one before. IN_PLACE has the default options.
 #define NET_WAYS(X)                                   \
   X(KEPT, "malloc, all kept until the end")           \
   X(FREED, "malloc, freed after the last reader")     \
@@ -200,15 +200,15 @@ static tide_graph_options options_of(net_way way, tide_memory memory) {
   return options;
 }
 
-// What all ways of a network have in common.
+// What all ways to run a network share.
 typedef struct net_outcome {
   net_value results[RUNS];
-  bool answers[RUNS];     // to the question that a branch depends on
-  uint64_t bounds[RUNS];  // no arena is smaller, with nothing in place; 0: there is no layout yet
+  bool answers[RUNS];     // of the branch in each run
+  uint64_t bounds[RUNS];  // lower bound of the arena without in-place outputs; 0: there is no layout yet
   size_t compared;
 } net_outcome;
 
-// The first result of a run, which is on malloc, is kept; every other must be the same.
+// Keeps the first result of a run, which is on malloc; every other must be the same.
 static void compare(const net_value* result, net_value* expected, const char* way_name) {
   const size_t bytes = value_count(result) * sizeof(float);
   if (expected->data == NULL) {
@@ -225,7 +225,7 @@ static void compare(const net_value* result, net_value* expected, const char* wa
   exit(1);
 }
 
-// The original knows no shapes: for it, all runs are of one.
+// PyTorch's planner knows no shapes: for it, all runs have the same.
 static void run_once(net_runner* runner, net_way way, size_t run, net_outcome* outcome) {
   const network* const net = runner->net;
   const uint64_t shape = way == GROUPS ? 0 : net->lengths[run];
@@ -241,7 +241,7 @@ static void run_once(net_runner* runner, net_way way, size_t run, net_outcome* o
   release_result(runner);
 }
 
-// All runs of a network in one way: a line of the table.
+// Makes all runs of a network in one way, and prints a line of the table.
 static void show_way(const network* net, net_way way, net_outcome* outcome) {
   static float input[MAX_INPUT];
   net_meter meter = { .below = tide_memory_cpu() };

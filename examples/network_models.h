@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// How the networks of network.c are described, and the two networks. A network is a list of steps, each an
-// operation with its inputs and its output. `apply` adds a step, to the list and to a tide_graph at once, so
-// that what is executed is what is planned. Weights are constants, drawn from a seeded generator.
+// The description of the networks of network.c, and the two networks. A network is a list of steps, each an
+// operation with its inputs and its output. `apply` adds a step both to the list and to a tide_graph, so that
+// the plan fits the execution. Weights are constants from a seeded generator.
 #ifndef NETWORK_MODELS_H
 #define NETWORK_MODELS_H
 
@@ -25,8 +25,8 @@ typedef struct net_step {
   uint32_t inputs[MAX_INPUTS];
   size_t input_count;
   uint32_t output;
-  uint32_t block;      // it stands in
-  uint32_t blocks[2];  // that `choose` chooses from: if so, and otherwise
+  uint32_t block;      // the block that contains it
+  uint32_t blocks[2];  // for `choose`: if true, and otherwise
   uint32_t last;       // the last step that belongs to it: itself, or one inside its blocks
 } net_step;
 
@@ -34,20 +34,20 @@ typedef struct network {
   const char* name;
   const char* unit;  // of the length of an input
   size_t lengths[RUNS];
-  void (*make_input)(net_value* input, size_t length, uint64_t seed);  // says how large it is, and fills it
+  void (*make_input)(net_value* input, size_t length, uint64_t seed);  // sets its size and fills it
 
   tide_graph* graph;
   net_step steps[MAX_STEPS];
   uint32_t step_count;
-  net_value values[MAX_VALUES];   // as they are before a run: weights
-  uint32_t makers[MAX_VALUES];    // the step that makes a value; TIDE_GRAPH_NONE for the input and weights
-  uint32_t last_use[MAX_VALUES];  // the last step that reads it, for those who work without a planner
+  net_value values[MAX_VALUES];   // before a run: weights
+  uint32_t makers[MAX_VALUES];    // the step that computes a value; TIDE_GRAPH_NONE for the input and weights
+  uint32_t last_use[MAX_VALUES];  // the last step that reads it, for runs without a planner
   uint32_t value_count;
   uint32_t block_outputs[MAX_BLOCKS];
-  uint32_t block;  // that steps are added to
+  uint32_t block;  // where steps are added
   uint32_t input;
   uint32_t output;
-  uint32_t question;  // that a branch depends on, or TIDE_GRAPH_NONE
+  uint32_t question;  // the condition of the branch, or TIDE_GRAPH_NONE
   uint64_t seed;      // of the next weight
 } network;
 
@@ -96,7 +96,7 @@ static uint32_t weights(network* net, const size_t dims[4], float center, float 
   return id;
 }
 
-// All that a planner ever knows of an operator: what it reads and makes, what shares memory, what may.
+// All that a planner knows about an operator: its inputs and outputs, and which share memory or may share it.
 static uint32_t add_to_graph(network* net, const net_step* step) {
   const net_form form = step->operation->form;
   tide_graph_pair pairs[MAX_INPUTS];
@@ -117,7 +117,7 @@ static uint32_t add_to_graph(network* net, const net_step* step) {
   return id;
 }
 
-// Notes that a step reads a value. Who reads a view or a list reads what it shows, too.
+// Notes that a step reads a value. Reading a view or a list also reads what it refers to.
 static void use(network* net, uint32_t id, uint32_t reader) {
   net->last_use[id] = reader;
   if (net->makers[id] == TIDE_GRAPH_NONE) return;
@@ -159,7 +159,7 @@ static uint32_t apply2(network* net, const net_operation* operation, uint32_t x,
   return apply(net, operation, 0, 2, (const uint32_t[]){ x, y });
 }
 
-// One of two blocks, made by two functions.
+// A branch: one of two blocks, which two functions build.
 static uint32_t apply_either(network* net, uint32_t question, uint32_t x,
                              uint32_t (*const make[2])(network* net, uint32_t x)) {
   const uint32_t index = net->step_count;
@@ -218,7 +218,7 @@ static uint32_t normalise(network* net, uint32_t x) {
   return apply(net, &layer_norm, 0, 3, (const uint32_t[]){ x, factors, summands });
 }
 
-// Queries, keys and contents are computed at once and looked at by three views.
+// Queries, keys and values are computed at once and split by three views.
 static uint32_t attend(network* net, uint32_t x) {
   const uint32_t all = linear(net, x, WIDTH, 3 * WIDTH);
   const uint32_t queries = apply(net, &heads, 0, 1, &all);

@@ -2,9 +2,9 @@
 // Copyright the Tidemark authors
 //
 // The operators of the networks in network_models.h, in plain C: float32, no library but libm, additions
-// always in the same order. None of them knows where memory comes from: a `shape` function says how large the
-// output is, the program finds room for it, and a `run` function writes it there. Those whose output may lie
-// over an input read an element, or a row, for the last time before they write the same one.
+// always in the same order. They do not know where memory comes from: a `shape` function computes the size of
+// the output, the program finds memory for it, and a `run` function writes it. An operator whose output may
+// overlap an input reads an element, or a row, for the last time before it writes the same one.
 #ifndef NETWORK_OPERATORS_H
 #define NETWORK_OPERATORS_H
 
@@ -16,30 +16,30 @@
 
 #define MAX_INPUTS 3
 
-// What a value of a network is while it runs: a tensor, or a list of tensors, or the answer to a question.
+// A value during a run: a tensor, a list of tensors, or a truth value.
 typedef struct net_value {
   float* data;
   size_t dims[4];  // from the outermost: images, channels, rows, columns; a matrix is { 1, 1, rows, columns }
-  size_t strides[4];  // floats from one to the next; 0 where there is only one, so that it serves for many
+  size_t strides[4];  // in floats; 0 if there is only one, which is then broadcast
   const struct net_value* items[MAX_INPUTS];
   size_t item_count;
   bool answer;
-  size_t parameter;  // of the operation that makes it
+  size_t parameter;  // of the operation that computes it
 } net_value;
 
 typedef void operator_function(const net_value* const* in, net_value* out);
 
 typedef enum net_form {
-  FORM_COMPUTES,  // writes its output into memory that it is given
-  FORM_VIEWS,     // shows the memory of its input in another way
+  FORM_COMPUTES,  // writes its output to given memory
+  FORM_VIEWS,     // is a view of its input
   FORM_LISTS,     // makes a list of its inputs
-  FORM_ASKS,      // finds a truth value
-  FORM_CHOOSES,   // runs one of two blocks, and shows what it has made
+  FORM_ASKS,      // computes a truth value
+  FORM_CHOOSES,   // runs one of two blocks, and has its result
 } net_form;
 
 typedef struct net_operation {
   net_form form;
-  size_t over;  // the output may be written over any one of so many first inputs
+  size_t over;  // the output may overlap any of so many first inputs
   operator_function* shape;
   operator_function* run;
 } net_operation;
@@ -51,7 +51,7 @@ static inline size_t value_count(const net_value* v) {
   return v->dims[0] * v->dims[1] * v->dims[2] * v->dims[3];
 }
 
-// From its first to its last float, those between included that are not its own.
+// The number of floats from the first to the last, including gaps.
 static inline size_t value_span(const net_value* v) {
   size_t last = 0;
   for (size_t d = 0; d < 4; ++d) last += (v->dims[d] - 1) * v->strides[d];
@@ -134,7 +134,7 @@ static void run_softmax(const net_value* const* in, net_value* out) {
   }
 }
 
-// Inputs: what is to be normalised, a factor and a summand for each column.
+// Inputs: the rows to normalise, a factor and a summand for each column.
 static void run_layer_norm(const net_value* const* in, net_value* out) {
   const size_t columns = out->dims[3];
   const size_t count = value_count(out);
@@ -155,7 +155,7 @@ static const net_operation softmax = { FORM_COMPUTES, 1, shape_same, run_softmax
 static const net_operation layer_norm = { FORM_COMPUTES, 1, shape_same, run_layer_norm };
 
 // ---------------------------------------------------------------------------------------------------
-// Matrices, and what a transformer does with them
+// Matrices and attention
 
 static void shape_matmul(const net_value* const* in, net_value* out) {
   shape_set(out, in[0]->dims[0], in[0]->dims[1], in[0]->dims[2], in[1]->dims[3]);
@@ -174,7 +174,7 @@ static void run_matmul(const net_value* const* in, net_value* out) {
       }
 }
 
-// Inputs: the numbers of tokens in a row, a row for each token that there is, a row for each position.
+// Inputs: a row of token numbers, a row for each token of the vocabulary, a row for each position.
 static void shape_embed(const net_value* const* in, net_value* out) {
   shape_set(out, 1, 1, in[0]->dims[3], in[1]->dims[3]);
 }
@@ -189,8 +189,8 @@ static void run_embed(const net_value* const* in, net_value* out) {
 
 #define HEADS ((size_t)4)
 
-// A row of the input is queries, keys and values side by side, each of all heads. The parameter, 0 to 2, says
-// which of the three are looked at, each head for itself.
+// A row of the input has queries, keys and values side by side, each of all heads. The parameter, 0 to 2,
+// selects one of the three; the view has a matrix for each head.
 static void shape_heads(const net_value* const* in, net_value* out) {
   const size_t columns = in[0]->dims[3] / 3 / HEADS;
   shape_set(out, 1, HEADS, in[0]->dims[2], columns);
@@ -232,8 +232,8 @@ static const net_operation join = { FORM_COMPUTES, 0, shape_join, run_join };
 // ---------------------------------------------------------------------------------------------------
 // Images
 
-// Inputs: images, and weights of { channels made, channels read, edge, edge } with an odd edge; what lies
-// outside of an image is 0.
+// Inputs: images, and weights of { output channels, input channels, edge, edge } with an odd edge. Images are
+// padded with zeros.
 static void shape_convolve(const net_value* const* in, net_value* out) {
   shape_set(out, in[0]->dims[0], in[1]->dims[0], in[0]->dims[2], in[0]->dims[3]);
 }
@@ -298,7 +298,7 @@ static void shape_list(const net_value* const* in, net_value* out) {
   for (size_t i = 0; i < out->item_count; ++i) out->items[i] = in[i];
 }
 
-// The channels of all tensors of a list, one after the other.
+// Concatenates the channels of all tensors of a list.
 static void shape_concat(const net_value* const* in, net_value* out) {
   size_t channels = 0;
   for (size_t i = 0; i < in[0]->item_count; ++i) channels += in[0]->items[i]->dims[1];

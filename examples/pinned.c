@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// pinned.h: page-locked memory for copies. A block is released while its copy still runs, and handed out
-// again only when the copy is done.
+// pinned.h: page-locked memory for copies. A block is released while its copy still runs, and reused only
+// when the copy is done.
 #include <string.h>
 
 #include "example.h"

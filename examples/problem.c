@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// problem.h: how small an arena would have served a recording.
+// problem.h: the smallest arena that would have served a recording.
 //
 //   problem [RECORDING]
 #include "example.h"

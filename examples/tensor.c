@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tensor.h: a kernel asks for memory without knowing where it comes from; its caller decides.
+// tensor.h: a kernel allocates memory, and its caller decides where that comes from.
 #include <string.h>
 
 #include "example.h"
 
-// A kernel that knows nothing of caches.
+// A kernel that does not know about caches.
 static void* make_tensor(size_t bytes) {
   void* address = NULL;
   must(tide_tensor_alloc(bytes, &address));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What there is, end to end, on the memory of this computer: two streams that run beside each other, an
-// asynchronous copy ordered by an event, a range of addresses that grows and shows one piece of memory twice,
-// and the caching allocator: memory that is used again without waiting, and a report when there is no more.
+// A tour on the memory of this computer: two concurrent streams, an asynchronous copy ordered by an event, a
+// growing address range in which the same memory is mapped twice, and the caching allocator, which reuses
+// memory without waiting and reports why a request fails.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static void check(bool is_right, const char* what) {
   exit(1);
 }
 
-// Host work of about 30 ms, to show what runs beside what.
+// Host work of about 30 ms, to show what runs concurrently.
 static void work(void* user) {
   volatile uint64_t* sum = user;
   for (uint64_t i = 0; i < 20000000; i++) *sum += i;
@@ -95,7 +95,7 @@ static void show_copy(void) {
   must(tide_machine_event_synchronize(machine, copied));
   done("the copy is done");
   must(tide_machine_stream_synchronize(machine, 0, user));
-  done("and so is the work behind it");
+  done("and so is the work after it");
   check(memcmp(pinned, result, bytes) == 0, "the second stream read before the copy was done");
   must(tide_machine_raw_release(machine, 0, memory));
   must(tide_machine_raw_release(machine, 0, result));
@@ -167,7 +167,7 @@ int main(void) {
   size_t free_bytes = 0;
   size_t total_bytes = 0;
   must(tide_machine_memory_info(machine, 0, &free_bytes, &total_bytes));
-  (void)printf("\n%llu calls, %llu failed, %zu bytes not given back\n", (unsigned long long)calls.calls,
+  (void)printf("\n%llu calls, %llu failed, %zu bytes not released\n", (unsigned long long)calls.calls,
                (unsigned long long)calls.failures, total_bytes - free_bytes);
   tide_machine_free(machine);
   return 0;

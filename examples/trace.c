@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// trace.h: what happened, entry by entry. A trace is made by hand here; an allocator or a file makes one,
-// too.
+// trace.h: what happened, entry by entry. This trace is written by hand; others come from an allocator or a
+// file.
 #include "example.h"
 
 static void add(tide_trace* trace, tide_action action, uint64_t address, uint64_t bytes) {

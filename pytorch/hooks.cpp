@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The functions that PyTorch's CUDAPluggableAllocator takes, on tidemark/device.h: what is left where nothing
-// can be compiled against PyTorch. Needs no header of PyTorch and works with every version that has the
-// interface. PyTorch then asks for no statistics, snapshots, checkpoints, pools of the user's or sharing: see
+// The functions for PyTorch's CUDAPluggableAllocator, on tidemark/device.h: the fallback if the shim cannot
+// be compiled against PyTorch. It needs no header of PyTorch and works with every version that has the
+// interface. Statistics, snapshots, checkpoints, user pools and sharing are not available then: see
 // docs/pytorch.md.
 //
-// PyTorch takes a null pointer for memory, so that want of memory is an exception: std::runtime_error with
-// our report, which becomes RuntimeError in Python.
+// PyTorch would take a null pointer for memory. Out of memory is therefore an exception, std::runtime_error
+// with our report, which becomes RuntimeError in Python.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace {
 
-using PoolId = std::pair<unsigned long long, unsigned long long>;  // as PyTorch has it
+using PoolId = std::pair<unsigned long long, unsigned long long>;  // PyTorch's type
 using Filter = std::function<bool(tide_stream)>;
 
 void check(tide_status status) {
@@ -35,18 +35,18 @@ struct State {
   tide_machine* machine = nullptr;
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   std::array<std::atomic<tide_device_cache*>, TIDE_DEVICE_MAX> devices{};
-  // The filter of a scope stays until the next one of its pool: a request may still ask it when the scope is
-  // closed.
+  // The filter of a scope is kept until the next scope of its pool: a request may still call it after the
+  // scope is closed.
   std::map<uintptr_t, std::shared_ptr<Filter>> filters;
 };
-// Never destroyed: memory may come back when the process ends.
+// Never destroyed: memory may be released while the process exits.
 State& state() {
   static State& one = *new State;
   return one;
 }
 
 tide_device_cache* device_at(int index) {
-  if (index < 0 || index >= TIDE_DEVICE_MAX) throw std::runtime_error("tidemark: there is no such device");
+  if (index < 0 || index >= TIDE_DEVICE_MAX) throw std::runtime_error("tidemark: no such device");
   auto& place = state().devices[static_cast<size_t>(index)];
   tide_device_cache* device = place.load(std::memory_order_acquire);
   if (device != nullptr) return device;
@@ -102,7 +102,7 @@ bool filter_takes(void* user, tide_stream stream) {
   try {
     return filter && (*filter)(stream);
   } catch (...) {
-    return false;  // C cannot pass it on
+    return false;  // an exception must not cross C
   }
 }
 
@@ -110,8 +110,8 @@ bool filter_takes(void* user, tide_stream stream) {
 
 extern "C" {
 
-// Before anything else: the options as text, and for tests another machine than the CUDA driver. What is
-// returned says what is wrong with them; NULL is nothing.
+// To be called first: the options as text, and for tests another machine than the CUDA driver. Returns an
+// error text, or NULL on success.
 TIDE_API const char* tide_torch_configure(const char* settings) {
   const tide_status status = tide_device_options_parse(settings, &state().options);
   return status == TIDE_OK ? nullptr : tide_last_error()->text;
@@ -150,7 +150,7 @@ TIDE_API void* tide_torch_base_alloc(void* address, size_t* bytes) {
   return base;
 }
 
-// PyTorch passes on every pointer, also those of others.
+// PyTorch passes every pointer, including those of other allocators.
 TIDE_API void tide_torch_record_stream(void* address, tide_stream stream) {
   tide_block block = { nullptr, 0 };
   tide_device_cache* const device = owner_of(address);
@@ -167,7 +167,7 @@ TIDE_API void tide_torch_begin_allocate_to_pool(int index, PoolId id, Filter fil
   scope.kind = TIDE_SCOPE_FILTER;
   scope.filter = filter_takes;
   scope.user = filter_keep(index, pool, std::move(filter));
-  if (known != 0) check(tide_device_pool_retain(device, pool));  // whoever begins is a user
+  if (known != 0) check(tide_device_pool_retain(device, pool));  // each begin adds a user
   const tide_status status = tide_device_pool_begin(device, pool, &scope);
   if (status != TIDE_OK) (void)tide_device_pool_drop(device, pool);
   check(status);

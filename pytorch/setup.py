@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Puts what the package needs at run time beside it: the library, its headers and the sources of the shim.
+"""Adds what the package needs at run time: the library, its headers and the sources of the shim.
 
-The shim itself is built when it is first installed into a PyTorch, against the headers of that PyTorch.
+The shim itself is built at the first install(), against the headers of the installed PyTorch.
 """
 import pathlib
 import shutil
@@ -38,7 +38,7 @@ class BuildWithLibrary(build_py):
 
 
 class WithLibrary(setuptools.Distribution):
-    """A package for one kind of computer, because of the library in it."""
+    """A platform-specific package, because it contains the library."""
 
     def has_ext_modules(self) -> bool:
         return True

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// PyTorch's allocator class of CUDA memory on tidemark/device.h, for PyTorch 2.11: one allocator for each
-// device, made when it is first asked for something. Every method says the same in C; streams are the
-// driver's on both sides, pools are known by their label, memory by its address. Built against the headers of
-// the PyTorch that is installed (see tidemark/torch/build.py), and put in its place before CUDA starts.
+// PyTorch 2.11's allocator class for CUDA memory, on tidemark/device.h: one allocator for each device,
+// created at the first request. Every method forwards to C. Streams are the driver's on both sides; pools are
+// found by their label, memory by its address. Built against the headers of the installed PyTorch (see
+// tidemark/torch/build.py), and installed before CUDA starts.
 #include "shim.h"
 
 #include <c10/core/impl/GPUTrace.h>
@@ -46,12 +46,12 @@ bool filter_takes(void* user, tide_stream stream) {
 // ---------------------------------------------------------------------------------------------------
 // Observers
 
-// Functions of PyTorch's users: added one by one, never taken off, called with no lock held.
+// User functions that PyTorch registers: never removed, and called with no lock held.
 template <typename Function> class Functions {
 public:
   using List = std::shared_ptr<const std::vector<Function>>;
 
-  // True for the first.
+  // Returns true for the first one.
   bool add(Function function) {
     const std::lock_guard<std::mutex> guard(lock);
     auto longer = std::make_shared<std::vector<Function>>(*list);
@@ -60,7 +60,7 @@ public:
     return list->size() == 1;
   }
 
-  // Calls them in their order, until one raises.
+  // Calls them in order, until one throws.
   template <typename... Values> void call(const Values&... values) {
     List now;
     {
@@ -79,7 +79,7 @@ private:
 auto& oom_observers = *new Functions<ca::OutOfMemoryObserver>;
 auto& trackers = *new Functions<ca::AllocatorTraceTracker>;
 
-// The last report of any thread, for explain_oom().
+// The last out-of-memory report of any thread, for explain_oom().
 std::mutex oom_lock;
 tide_oom last_oom;
 
@@ -121,14 +121,14 @@ public:
     return found != nullptr ? found : make(index);
   }
 
-  // The same without making it: nullptr if nothing was asked of it yet, or it is the parent's.
+  // The same without creating it: nullptr if it does not exist yet or belongs to the parent process.
   tide_device_cache* find(int index) {
     const bool is_there = index >= 0 && index < count.load();
     if (!is_there) raise_error("Invalid device argument %d: did you call init?", index);
     return is_forked() ? nullptr : made[static_cast<size_t>(index)].load(std::memory_order_acquire);
   }
 
-  // Whose memory it is.
+  // The allocator that an address belongs to.
   tide_device_cache* owner(const void* address) {
     for (int i = 0; i < count.load(); i++) {
       tide_device_cache* const device = made[static_cast<size_t>(i)].load(std::memory_order_acquire);
@@ -137,7 +137,7 @@ public:
     raise_error("invalid device pointer: %p", address);
   }
 
-  // Does something with every device there is; in a forked child there is none.
+  // Calls a function for every device; in a forked child there is none.
   void each(const Wish& wish) {
     for (int i = 0; i < count.load() && !is_forked(); i++) {
       tide_device_cache* const device = made[static_cast<size_t>(i)].load(std::memory_order_acquire);
@@ -145,7 +145,7 @@ public:
     }
   }
 
-  // The same, and later with those that come.
+  // The same, and later for new devices.
   void wish(Wish wish) {
     const std::lock_guard<std::mutex> guard(lock);
     each(wish);
@@ -174,7 +174,7 @@ public:
     return options;
   }
 
-  // By the program, and by the environment, which counts more.
+  // Set by the program and by the environment, which takes precedence.
   void set_caching(bool is_wanted, bool is_refused) {
     const std::lock_guard<std::mutex> guard(lock);
     is_enabled.store(is_wanted);
@@ -215,7 +215,7 @@ private:
 };
 Devices& devices = *new Devices;  // never destroyed: tensors may outlive everything
 
-// The profiler and who follows the GPU's memory are told; in most runs neither is there.
+// Informs the profiler and memory tracers; most runs have neither.
 void tell(tide_device_cache* device, void* address, bool is_new) {
   const auto index = static_cast<DeviceIndex>(tide_device_index(device));
   if (c10::memoryProfilingEnabled()) {
@@ -235,7 +235,7 @@ void tell(tide_device_cache* device, void* address, bool is_new) {
   }
 }
 
-// Raises why a request was not served: want of memory as PyTorch's own exception, with our report.
+// Throws the reason why a request failed: out of memory is PyTorch's own exception, with our report.
 [[noreturn]] void raise_alloc(tide_status status, int index, size_t bytes) {
   const tide_oom& oom = *tide_device_last_oom();
   const bool is_reported = status == TIDE_ERR_NO_MEMORY && oom.device == index &&
@@ -277,13 +277,13 @@ void give(void* address) {
 // ---------------------------------------------------------------------------------------------------
 // Pools
 
-// The pool with an id, if it has users; 0 if there is none.
+// The pool with an id, if it has users; 0 otherwise.
 tide_pool pool_find(tide_device_cache* device, MempoolId_t id) {
   const uint64_t label[2] = { id.first, id.second };
   uint32_t users = 0;
   tide_pool pool = 0;
   if (tide_device_pool_find(device, label, &pool) != TIDE_OK) return 0;
-  const bool is_there = tide_device_pool_users(device, pool, &users) == TIDE_OK;  // it may just have gone
+  const bool is_there = tide_device_pool_users(device, pool, &users) == TIDE_OK;  // it may have been dropped
   return is_there && users != 0 ? pool : 0;
 }
 
@@ -293,7 +293,7 @@ tide_pool pool_of(tide_device_cache* device, MempoolId_t id) {
   return pool;
 }
 
-// The allocator that a pool gets its segments from, which lives as long as the pool.
+// The allocator that provides the segments of a pool; it lives as long as the pool.
 using Source = std::shared_ptr<ca::CUDAAllocator>;
 
 void* pool_segment(void* user, size_t bytes, int, tide_stream) {
@@ -326,7 +326,7 @@ tide_pool pool_make(tide_device_cache* device, MempoolId_t id, const Source& sou
   return pool;
 }
 
-// TIDE_ERR_HANDLE if there is no such pool.
+// Returns TIDE_ERR_HANDLE if there is no such pool.
 tide_status pool_trim(tide_device_cache* device, MempoolId_t id) {
   const uint64_t label[2] = { id.first, id.second };
   tide_pool pool = 0;
@@ -334,7 +334,7 @@ tide_status pool_trim(tide_device_cache* device, MempoolId_t id) {
   return status == TIDE_OK ? tide_device_trim_pool(device, pool) : status;
 }
 
-std::mutex pools_lock;  // a pool that is not there is made by one thread
+std::mutex pools_lock;  // only one thread creates a missing pool
 
 struct Checkpoint final : ca::AllocatorState {
   ~Checkpoint() override { tide_checkpoint_free(checkpoint); }
@@ -344,7 +344,7 @@ struct Checkpoint final : ca::AllocatorState {
 // ---------------------------------------------------------------------------------------------------
 // The class
 
-constexpr size_t text_limit = 4095;  // of a context and of metadata
+constexpr size_t text_limit = 4095;  // bytes of a context or of metadata
 
 class Allocator final : public ca::CUDAAllocator {
 public:
@@ -380,7 +380,7 @@ public:
     return base;
   }
 
-  // Life and limits.
+  // Lifetime and limits.
   void init(int count) override { devices.count.store(std::min(count, TIDE_DEVICE_MAX)); }
   bool initialized() override { return devices.count.load() > 0; }
   std::string name() override { return "tidemark"; }
@@ -461,7 +461,7 @@ public:
     scope.kind = TIDE_SCOPE_FILTER;
     scope.filter = filter_takes;
     scope.user = filters.add(std::move(filter));
-    if (known != 0) check(tide_device_pool_retain(device, pool));  // whoever begins is a user
+    if (known != 0) check(tide_device_pool_retain(device, pool));  // each begin adds a user
     const tide_status status = tide_device_pool_begin(device, pool, &scope);
     filters.opened(index, pool, scope.user, status == TIDE_OK);
     if (status != TIDE_OK) (void)tide_device_pool_drop(device, pool);
@@ -499,7 +499,7 @@ public:
   void setUseOnOOM(DeviceIndex index, MempoolId_t id, bool is_on) override {
     if (is_forked()) return;
     tide_device_cache* const device = devices.at(index);
-    if (!is_on && pool_find(device, id) == 0) return;  // a pool that goes says so, whatever became of it
+    if (!is_on && pool_find(device, id) == 0) return;  // a dropped pool calls this in any case
     check(tide_device_pool_set_use_on_oom(device, pool_of(device, id), is_on));
   }
   void setNoSplit(DeviceIndex index, MempoolId_t id) override {
@@ -556,8 +556,7 @@ public:
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
     tide_offer offer = {};
     void* base = nullptr;
-    if (handle.size() != sizeof offer)
-      raise_error("memory of another allocator than tidemark cannot be opened");
+    if (handle.size() != sizeof offer) raise_error("only memory of tidemark can be opened");
     std::memcpy(&offer, handle.data(), sizeof offer);
     tide_device_cache* const device = devices.at(c10::cuda::current_device());
     check(tide_device_accept(device, &offer, &base));
@@ -566,7 +565,7 @@ public:
             } };
   }
 
-  // Looking inside.
+  // Snapshots and history.
   ca::SnapshotInfo snapshot(MempoolId_t id, bool has_traces) override {
     ca::SnapshotInfo info;
     info.config_metadata = config_of(options());
@@ -602,7 +601,7 @@ public:
   void attachOutOfMemoryObserver(ca::OutOfMemoryObserver observer) override {
     (void)oom_observers.add(std::move(observer));
   }
-  // Without one no entries are made for it.
+  // Without a recorder, no entries are recorded for it.
   void attachAllocatorTraceTracker(ca::AllocatorTraceTracker tracker) override {
     if (!trackers.add(std::move(tracker))) return;
     devices.wish([](tide_device_cache* device) {
@@ -612,7 +611,7 @@ public:
   }
 };
 
-std::atomic<bool> has_started{ false };  // something was asked of the driver
+std::atomic<bool> has_started{ false };  // the driver was used
 std::atomic<bool> has_forked{ false };
 
 void watch_devices() {
@@ -623,18 +622,18 @@ void watch_devices() {
   });
 }
 
-// Both doors: the pointer that PyTorch's own functions take, and the table that torch.accelerator takes.
+// Installs it in both places: the pointer that torch.cuda uses, and the table that torch.accelerator uses.
 void install_device() {
   auto* const allocator = new Allocator;
   if (ca::get()->initialized())
-    raise_error("CUDA is initialised already: install() comes before the first use of it");
+    raise_error("CUDA is already initialised: call install() before the first use of CUDA");
   const char* const uncached = std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
   devices.set_caching(true, uncached != nullptr && std::strcmp(uncached, "1") == 0);
   watch_devices();
   ca::allocator.store(allocator);
   c10::SetAllocator(c10::kCUDA, allocator, 0);
   if (c10::GetAllocator(c10::kCUDA) != allocator)
-    raise_error("PyTorch keeps an allocator of a higher priority");
+    raise_error("PyTorch has an allocator with a higher priority");
   (void)pthread_atfork(nullptr, nullptr, [] { has_forked.store(has_started.load()); });
 }
 
@@ -662,7 +661,7 @@ void raise_error(const char* format, ...) {
   C10_THROW_ERROR(Error, text);
 }
 
-// An error of the driver is not told from others of ours by its text alone: code looks for the class.
+// A driver error has a class of its own, because callers test for the class, not for the text.
 void raise_last_error() {
   const tide_error& error = *tide_last_error();
   if (error.status != TIDE_ERR_MACHINE) raise_error("tidemark: %s", error.text);
@@ -692,7 +691,7 @@ tide_machine* machine() {
 }  // namespace tidemark
 
 // ---------------------------------------------------------------------------------------------------
-// What the Python package calls. A text that is returned says what went wrong; none is success.
+// The functions that the Python package calls. They return an error text, or NULL on success.
 
 extern "C" {
 

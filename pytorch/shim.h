@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the two allocators of the shim share: the machine, how a status becomes an exception, and what a
-// forked child must not touch. The shim translates between PyTorch's C++ and Tidemark's C; whatever decides
-// anything is in the library.
+// What the two allocators of the shim share: the machine, the conversion of a status to an exception, and the
+// test for a forked child. The shim only translates between PyTorch's C++ and Tidemark's C; all decisions are
+// in the library.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -21,21 +21,20 @@
 
 namespace tidemark {
 
-// Raises PyTorch's error with a text that is made without C++ streams, unlike those of TORCH_CHECK: where the
+// Throws PyTorch's error with a text that is formatted without C++ streams, unlike TORCH_CHECK. If the
 // compiler links a C++ library of its own into the shim, streams crash at the first number, because the
-// locales of that library are not set up.
+// locales of that library are not initialised.
 [[noreturn]] void raise_error(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-// Raises what a call that failed left in the error record of this thread; what the driver said, as PyTorch
-// does.
+// Throws the error in the thread's error record; a driver error as PyTorch's exception for it.
 [[noreturn]] void raise_last_error();
 inline void check(tide_status status) {
   if (C10_UNLIKELY(status != TIDE_OK)) raise_last_error();
 }
 
-// Functions of the user's that the library calls may raise, which C cannot pass on: the first exception is
-// kept for the thread, and raised when the call that led to it has returned, or dropped where nothing may be
-// raised.
+// User functions that the library calls may throw, but exceptions must not cross C. The first exception is
+// kept for the thread. It is thrown when the call that led to it has returned, or dropped where nothing may
+// be thrown.
 inline thread_local std::exception_ptr pending;
 
 template <typename Function> void guarded(const Function& function) noexcept {
@@ -50,7 +49,7 @@ inline void raise_pending() {
   if (C10_UNLIKELY(pending)) std::rethrow_exception(std::exchange(pending, nullptr));
 }
 
-// A call of PyTorch's, perhaps out of such a function of another call: each has its own exception.
+// A call from PyTorch, possibly nested in a user function of another call: each has its own exception.
 class Call {
 public:
   Call() : outer(std::exchange(pending, nullptr)) {}
@@ -65,14 +64,14 @@ private:
 // The CUDA driver, opened at the first call.
 tide_machine* machine();
 
-// What install() was told, and what PyTorch's settings changed since.
+// The options of install(), with later changes of PyTorch's settings.
 tide_device_options options();
 
-// Does something with every device there is.
+// Calls a function for every device.
 void each_device(const std::function<void(tide_device_cache*)>& wish);
 
-// In a forked child the memory is the parent's, if it had any, and locks may be held by threads that are not
-// there.
+// In a forked child the memory belongs to the parent, if there is any, and locks may be held by threads that
+// do not exist.
 bool is_forked();
 
 inline void copy(c10::CachingAllocator::Stat& to, const tide_stat& from) {
@@ -82,25 +81,25 @@ inline void copy(c10::CachingAllocator::Stat& to, const tide_stat& from) {
   to.freed = from.freed;
 }
 
-// The filters of open scopes. A request may still ask the filter of a scope that was closed meanwhile, so
-// they are found by a number that is not used again.
+// The filters of open scopes. A request may still call the filter of a scope that was closed meanwhile, so
+// filters are found by a number that is never reused.
 template <typename Filter> class Filters {
 public:
-  // For the `user` of a scope that is about to be opened.
+  // Returns the `user` of a scope that is about to be opened.
   void* add(Filter filter) {
     const std::lock_guard<std::mutex> guard(lock);
     filters[++newest] = std::make_shared<Filter>(std::move(filter));
     return reinterpret_cast<void*>(newest);
   }
 
-  // The scope was opened, or could not be.
+  // To be called when the scope was opened, or could not be.
   void opened(int device, tide_pool pool, void* key, bool is_open) {
     const std::lock_guard<std::mutex> guard(lock);
     if (is_open) scopes[{ device, pool }] = key;
     else filters.erase(reinterpret_cast<uintptr_t>(key));
   }
 
-  // The filter of the scope that is open, to be dropped when it is closed.
+  // The filter of the open scope, to be dropped when it is closed.
   void* of_scope(int device, tide_pool pool) {
     const std::lock_guard<std::mutex> guard(lock);
     const auto found = scopes.find({ device, pool });
@@ -125,7 +124,7 @@ private:
   std::map<std::pair<int, tide_pool>, void*> scopes;
 };
 
-// Makes ours PyTorch's allocator of pinned memory.
+// Installs the allocator of pinned memory.
 void install_host();
 
 }  // namespace tidemark

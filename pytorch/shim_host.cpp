@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// PyTorch's allocator class of pinned memory on tidemark/pinned.h. The context of a piece of memory is its
-// address. Pools are those of graphs that are captured; PyTorch names them by a pair of numbers, the library
-// by one.
+// PyTorch's allocator class for pinned memory, on tidemark/pinned.h. The context of an allocation is its
+// address. Pools belong to graphs that are captured; PyTorch identifies them by a pair of numbers, the
+// library by one.
 #include "shim.h"
 
 #include <ATen/core/CachingHostAllocator.h>
@@ -35,7 +35,7 @@ void give(void* address) {
   if (address != nullptr && !is_forked()) check(tide_pinned_release_address(cache(), address));
 }
 
-// Pools by PyTorch's names. What is done to one is done in turn.
+// Pools by PyTorch's ids. A lock serialises all operations on them.
 std::mutex pools_lock;
 std::map<MempoolId_t, tide_pool>& pools = *new std::map<MempoolId_t, tide_pool>;
 
@@ -50,7 +50,7 @@ tide_pool pool_make(MempoolId_t id) {
   return pools[id] = pool;
 }
 
-// One user less; with the last the name goes, whatever becomes of the pool.
+// Removes a user; with the last one the id is removed, whatever happens to the pool.
 void pool_drop(MempoolId_t id, tide_pool pool) {
   uint32_t users = 0;
   const tide_status status = tide_pinned_pool_drop(cache(), pool);
@@ -98,7 +98,7 @@ public:
   c10::DeleterFnPtr raw_deleter() const override { return &give; }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
 
-  // The memory is found by its context, or else by its address, which a view has moved.
+  // Finds the memory by its context, or else by its address, which may be inside a view.
   bool record_event(void* address, void* context, c10::Stream stream) override {
     const c10::cuda::CUDAStream cuda(stream);
     auto* const handle = reinterpret_cast<tide_stream>(cuda.stream());
@@ -136,7 +136,7 @@ public:
     scope.kind = TIDE_SCOPE_FILTER;
     scope.filter = filter_takes;
     scope.user = filters.add(std::move(filter));
-    if (known != 0) check(tide_pinned_pool_retain(cache(), pool));  // whoever begins is a user
+    if (known != 0) check(tide_pinned_pool_retain(cache(), pool));  // each begin adds a user
     const tide_status status = tide_pinned_pool_begin(cache(), pool, &scope);
     filters.opened(0, pool, scope.user, status == TIDE_OK);
     if (status != TIDE_OK) pool_drop(id, pool);
@@ -164,7 +164,7 @@ void install_host() {
   auto* const allocator = new HostAllocator;
   at::setHostAllocator(c10::kCUDA, allocator);
   if (at::getHostAllocator(c10::kCUDA) != allocator)
-    raise_error("PyTorch keeps a host allocator of a higher priority");
+    raise_error("PyTorch has a host allocator with a higher priority");
 }
 
 }  // namespace tidemark

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the library shows, as PyTorch's structs. PyTorch gathers a call stack as an object, of which our
-// history keeps a number; the objects are kept here, because PyTorch wants the very same ones back.
+// Converts the library's segments, blocks and history to PyTorch's structs. PyTorch gathers a call stack as
+// an object, and our history keeps a number for it. The objects are kept here, because PyTorch expects the
+// same ones back.
 #include "shim_look.h"
 
 #include <algorithm>
@@ -17,12 +18,12 @@ namespace {
 using c10::DeviceIndex;
 using c10::MempoolId_t;
 
-constexpr size_t entries_limit = size_t{ 1 } << 20;  // of a history: 64 MiB, taken at once
+constexpr size_t entries_limit = size_t{ 1 } << 20;  // of a history: 64 MiB, allocated at once
 
 // ---------------------------------------------------------------------------------------------------
 // Call stacks
 
-constexpr size_t stacks_least = size_t{ 1 } << 16;  // below this no sweep pays
+constexpr size_t stacks_least = size_t{ 1 } << 16;  // with fewer, a sweep is not worthwhile
 
 Stacks<c10::GatheredContext>& stacks = *new Stacks<c10::GatheredContext>(stacks_least);
 std::atomic<ca::CreateContextFn> recorder{ nullptr };
@@ -58,7 +59,7 @@ MempoolId_t label_of(tide_device_cache* device, tide_pool pool) {
   return found != labels.end() ? found->second : MempoolId_t{ 0, 0 };
 }
 
-// Actions have the same order on both sides, as far as PyTorch has them.
+// Actions have the same order on both sides, as far as PyTorch knows them.
 static_assert(int{ TIDE_ACTION_ALLOC } == int{ ca::TraceEntry::ALLOC });
 static_assert(int{ TIDE_ACTION_SEGMENT_UNMAP } == int{ ca::TraceEntry::SEGMENT_UNMAP });
 static_assert(int{ TIDE_ACTION_OOM } == int{ ca::TraceEntry::OOM });
@@ -68,7 +69,7 @@ std::string words(const tide_intern* names, uint32_t text) {
   return found != nullptr ? found : "";
 }
 
-// Pieces of an annotation are joined by these: names and values cannot hold them.
+// Separators in the text of an annotation, which names and values cannot contain.
 constexpr char between = '\x1f';
 constexpr char behind = '\x1e';
 
@@ -89,12 +90,12 @@ c10::CachingDeviceAllocator::AnnotationEntry annotation_of(tide_device_cache* de
 // ---------------------------------------------------------------------------------------------------
 // Segments and blocks
 
-// A snapshot while it is made.
+// A snapshot under construction.
 struct Snapshot {
   ca::SnapshotInfo& info;
   tide_device_cache* device;
   int64_t epoch;
-  uint32_t segment_stack;  // of the segment shown last, until its first block is
+  uint32_t segment_stack;  // of the last segment, until its first block
 };
 
 bool show_segment(void* user, const tide_segment_info* from) {
@@ -124,7 +125,7 @@ bool show_block(void* user, const tide_block_info* from) {
   block.allocated = from->state == TIDE_BLOCK_ALLOCATED;
   block.active = from->state != TIDE_BLOCK_INACTIVE;
   block.context_when_allocated = stacks.find(from->stack);
-  // PyTorch forgets the stack of a segment when that is split, and its tests know it.
+  // PyTorch loses the stack of a segment when that is split, and its tests depend on that.
   ca::SegmentInfo& segment = snapshot.info.segments.back();
   const bool is_whole = block.active && block.size == segment.total_size;
   if (is_whole) segment.context_when_allocated = stacks.find(snapshot.segment_stack);
@@ -145,7 +146,7 @@ bool show_entries(void* user, const tide_trace_entry* entries, size_t count) {
   return true;
 }
 
-// Actions that a history leaves out, as bits.
+// The actions that a history skips, as bits.
 uint32_t skips_of(const std::vector<std::string>& names) {
   uint32_t skips = 0;
   for (const auto& name : names) {

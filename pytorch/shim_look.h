@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What PyTorch is shown of an allocator: snapshots, entries of the history, and the call stacks in them.
+// What PyTorch sees of an allocator: snapshots, history entries, and their call stacks.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -19,7 +19,7 @@ namespace ca = c10::cuda::CUDACachingAllocator;
 inline tide_stream stream_of(cudaStream_t stream) { return reinterpret_cast<tide_stream>(stream); }
 inline cudaStream_t stream_of(tide_stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 
-// What is to be added to the machine's clock for the time of day.
+// The difference between the time of day and the machine's clock.
 int64_t epoch_ns();
 
 ca::TraceEntry entry_of(tide_device_cache* device, const tide_trace_entry& from, int64_t epoch);
@@ -30,16 +30,17 @@ void add_to_snapshot(tide_device_cache* device, c10::MempoolId_t pool, bool has_
 
 ca::AllocatorConfigInfo config_of(const tide_device_options& from);
 
-// The label of a pool is known also when the pool is gone.
+// The label of a pool, which is known even after the pool is gone.
 void remember_label(tide_device_cache* device, tide_pool pool, c10::MempoolId_t label);
 
-// A history as PyTorch wants it. Stacks are gathered by `recorder` and kept as long as something shows them.
+// Starts a history as PyTorch requests it. `recorder` gathers stacks, which are kept while they are referred
+// to.
 tide_history_options history_of(ca::CreateContextFn recorder, size_t most_entries, ca::RecordContext when,
                                 const std::vector<std::string>& skipped);
-// Drops the stacks that nothing shows any more.
+// Drops the stacks that nothing refers to any more.
 void forget_stacks();
 
-// An annotation as one text, of which add_to_snapshot() makes the pairs again.
+// An annotation as one text, which add_to_snapshot() splits into pairs again.
 std::string annotation_text(const std::vector<std::pair<std::string, std::string>>& pairs);
 
 }  // namespace tidemark

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Objects that stand for call stacks, by the numbers that blocks and entries of a history keep. Nobody says
-// that a number is needed no more: when there are many, those in use are looked up, and the others go. A
-// number may still be on its way to its block then, so one goes only if it is older than the sweep before.
+// Objects for call stacks, by the numbers that blocks and history entries keep. Numbers are not
+// reference-counted: when there are many, a sweep finds those in use and drops the others. A number may not
+// have reached its block yet, so a sweep drops only what is older than the sweep before.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ public:
 
   explicit Stacks(size_t least_size) : least(least_size), due_size(least_size) {}
 
-  // The number of a new object: never 0, and no other's as long as the object is here.
+  // Adds an object and returns its number: never 0, and unique while the object is kept.
   uint32_t add(Pointer object) {
     const std::lock_guard<std::mutex> guard(lock);
     do newest++;
@@ -43,7 +43,7 @@ public:
     return found != kept.end() ? found->second.object : nullptr;
   }
 
-  // Are there so many that a sweep pays?
+  // Are there enough to make a sweep worthwhile?
   bool is_due() const {
     const std::lock_guard<std::mutex> guard(lock);
     return kept.size() >= due_size;
@@ -54,20 +54,21 @@ public:
     return kept.size();
   }
 
-  // Drops what is not in use and older than `age` sweeps, this one included; nothing if another thread does.
+  // Drops what is unused and older than `age` sweeps, including this one; does nothing if another thread
+  // sweeps.
   void sweep(const Look& look, uint64_t age = 2) {
     const std::unique_lock<std::mutex> turn(sweeping, std::try_to_lock);
     if (!turn.owns_lock()) return;
     begin_sweep();
     Used used;
     look(used);
-    const std::vector<Pointer> dropped = drop_unused(used, age);  // ended without the lock
+    const std::vector<Pointer> dropped = drop_unused(used, age);  // destroyed without the lock
   }
 
 private:
   struct Kept {
     Pointer object;
-    uint64_t born;  // sweeps before it came
+    uint64_t born;  // the number of sweeps before it was added
   };
 
   void begin_sweep() {

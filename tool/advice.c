@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A setting is advised for what its replay needs, never for what it should do. Of settings that need hardly
-// more than the best one, the one with the fewest words is advised. O(settings).
+// A setting is suggested only for what its replay needs. Of settings that need hardly more than the best one,
+// the one with the fewest options is suggested. O(settings).
 #include "advice.h"
 
 #include <string.h>
 
-// What is tried. Garbage collection does nothing without a limit.
+// The settings to try. Garbage collection has no effect without a limit.
 static const struct {
   const char* settings;
   bool needs_limit;
@@ -72,7 +72,7 @@ void tool_trials_add_usual(tool_trials* trials, const tide_device_options* recor
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Which one is advised
+// Which setting is suggested
 
 bool tool_trial_fits(const tool_trial* trial) { return trial->status == TIDE_OK && trial->result.ooms == 0; }
 
@@ -89,7 +89,7 @@ static const tool_trial* trials_recorded(const tool_trials* trials) {
   return NULL;
 }
 
-// Can it be advised? It runs and, where the recorded setting runs too, it needs clearly less.
+// Can it be suggested? It serves every request and, if the recorded setting does too, needs clearly less.
 static bool trial_is_better(const tool_trial* trial, uint64_t recorded_bytes) {
   return trial->is_torch && !trial->is_recorded && tool_trial_fits(trial) &&
          (recorded_bytes == 0 || tool_is_clearly_less(trial_needs(trial), recorded_bytes));
@@ -104,7 +104,7 @@ static size_t settings_count(const tool_trial* trial) {
   return count;
 }
 
-// Fewer settings, then less memory, then cheaper, then by their names.
+// Fewer options first, then less memory, then cheaper driver calls, then by name.
 static bool trial_is_preferred(const tool_trial* trial, const tool_trial* other) {
   char texts[2][TOOL_POLICY_TEXT];
   const size_t counts[] = { settings_count(trial), settings_count(other) };
@@ -131,8 +131,8 @@ static const tool_trial* trials_best(const tool_trials* trials, uint64_t recorde
   return best;
 }
 
-// A replay begins with nothing, so it proves something only about a recording that does; and lifetimes that
-// are counted in steps are no run of PyTorch's.
+// A replay starts without any memory, so it proves something only about a recording that does, too. Lifetimes
+// in steps do not come from a PyTorch run.
 static bool recording_is_proof(const tool_trial* recorded, const tool_recording* r) {
   return recorded != NULL && recorded->status == TIDE_OK && r->is_from_start &&
          !tide_trace_get_about(r->trace).has_steps;
@@ -163,7 +163,7 @@ double tool_advice_share(const tool_advice* advice) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What it says
+// Output
 
 const char* tool_advice_than(const tool_recording* recording) {
   return recording->has_settings ? "with the recorded setting" : "with the defaults";
@@ -184,6 +184,5 @@ void tool_advice_emit(tool_emit* emit, const tool_advice* advice) {
   const tool_trial* const trial = advice->trial;
   tool_emit_text(emit, "environment", NULL, tool_advice_line(advice, line));
   tool_emit_text(emit, "advised", NULL, trial != NULL ? tool_policy_text(&trial->device, policy) : NULL);
-  if (trial != NULL) tool_emit_uint(emit, "saved_bytes", NULL, tool_advice_saved(advice));
-  else tool_emit_text(emit, "saved_bytes", NULL, NULL);
+  tool_emit_uint_if(emit, trial != NULL, "saved_bytes", NULL, tool_advice_saved(advice));
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Command lines. The options of a verb are a table: from it getopt_long is told what there is, and the help
-// is printed. Options and operands may be mixed; `--` ends the options. --help, --json and --color are
-// everybody's.
+// Command lines. The options of a verb are a table, which drives both getopt_long and the help. Options and
+// operands may be mixed; `--` ends the options. Every verb has the options of `tool_shared_options`.
 #include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
@@ -16,16 +15,16 @@
 
 const tool_option tool_shared_options[] = {
   { "json", 0, NULL, "print one JSON object instead of text" },
-  { "color", 0, "WHEN", "colour the text: auto (on a terminal, the default), always or never" },
+  { "color", 0, "WHEN", "when to colour the output: auto (on a terminal; the default), always or never" },
   { "max-unpacked", 0, "SIZE",
-    "how much a compressed file may become (default: 64 MiB or 256 times its size, at most 16 GiB)" },
+    "limit on the decompressed size of a file (default: 256 times its size, between 64 MiB and 16 GiB)" },
   { "help", 'h', NULL, "print this text" },
   { NULL, 0, NULL, NULL },
 };
 
 enum { SHARED_JSON, SHARED_COLOR, SHARED_UNPACKED, SHARED_HELP, SHARED_COUNT };
 
-// What getopt_long returns for an option: its place, above all letters; those of the verb come first.
+// getopt_long returns CODE_BASE + the index of an option, above all letters; options of the verb come first.
 #define CODE_BASE 256
 #define HELP_INDENT 24
 #define USAGE_TEXT 1024
@@ -60,7 +59,8 @@ void tool_warn(const char* format, ...) {
   va_end(arguments);
 }
 
-// The name of a call has an underscore, or is one of these; a name of a format helps: "native: byte 16: ...".
+// Function names contain an underscore or are listed here. The name of a format is kept, because it helps the
+// reader: "native: byte 16: ...".
 static bool is_name_of_call(const char* text, size_t bytes) {
   static const char* const others[] = { "replay",    "ledger",  "trace", "intern",
                                         "lifetimes", "history", "verify" };
@@ -113,7 +113,7 @@ static void option_help_print(FILE* to, const tool_option* option) {
   tool_wrap(to, option->text, HELP_INDENT, HELP_INDENT, tool_text_columns(to));
 }
 
-// "FILE [--limit SIZE] ...": the operands, and every option of the verb's own.
+// "FILE [--limit SIZE] ...": the operands and the options of the verb, without the shared options.
 static void usage_text(const tool_verb* verb, char* out, size_t room) {
   size_t length = (size_t)snprintf(out, room, "%s", verb->operands);
   for (const tool_option* o = verb->options; o != NULL && o->name != NULL && length < room; o++)
@@ -141,14 +141,14 @@ static void verb_help_print(FILE* to, const tool_verb* verb) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Taking a line apart
+// Parsing a command line
 
 typedef struct option_table {
   struct option longs[TOOL_OPTIONS + SHARED_COUNT + 1];
   char shorts[2 * (TOOL_OPTIONS + SHARED_COUNT) + 2];
   const tool_option* options[TOOL_OPTIONS + SHARED_COUNT];
   int count;
-  int own_count;  // of the verb itself
+  int own_count;  // options of the verb; the shared ones follow
 } option_table;
 
 static void option_table_add(option_table* table, const tool_option* option) {
@@ -163,7 +163,7 @@ static void option_table_add(option_table* table, const tool_option* option) {
   table->shorts[end + 1] = option->value == NULL ? '\0' : ':';
 }
 
-// The leading colon makes getopt_long silent: we say ourselves what is wrong.
+// The leading colon silences getopt_long: option_fail() reports errors.
 static void option_table_make(option_table* table, const tool_verb* verb) {
   *table = (option_table){ .shorts = ":" };
   for (const tool_option* o = verb->options; o != NULL && o->name != NULL && table->count < TOOL_OPTIONS; o++)
@@ -172,7 +172,7 @@ static void option_table_make(option_table* table, const tool_verb* verb) {
   for (const tool_option* o = tool_shared_options; o->name != NULL; o++) option_table_add(table, o);
 }
 
-// The place in the table of what getopt_long returned, or -1.
+// Returns the index of the option that getopt_long found, or -1.
 static int option_table_place(const option_table* table, int code) {
   if (code >= CODE_BASE) return code - CODE_BASE;
   for (int i = 0; i < table->count; i++) {
@@ -205,10 +205,10 @@ static int option_fail(char** argv, int code, const char* verb) {
   const char* name = is_letter ? letter : argv[optind - 1];
   if (code == ':') return tool_fail("option '%s' needs a value; see tidemark %s --help", name, verb);
   if (optopt >= CODE_BASE) return tool_fail("option '%s' takes no value; see tidemark %s --help", name, verb);
-  return tool_fail("there is no option '%s'; see tidemark %s --help", name, verb);
+  return tool_fail("unknown option '%s'; see tidemark %s --help", name, verb);
 }
 
-// Takes in one option. Returns true to go on; false ends it with a status.
+// Applies one option. Returns false to end the program with *out_status.
 static bool option_take(tool_call* call, const option_table* table, int code, char** argv, int* out_status) {
   const int place = option_table_place(table, code);
   *out_status = TOOL_USAGE;
@@ -224,11 +224,11 @@ static bool option_take(tool_call* call, const option_table* table, int code, ch
     case SHARED_JSON: call->is_json = true; return true;
     case SHARED_COLOR:
       if (color_parse(optarg, &call->color)) return true;
-      *out_status = tool_fail("--color is auto, always or never, not '%s'", optarg);
+      *out_status = tool_fail("--color must be auto, always or never, not '%s'", optarg);
       return false;
     case SHARED_UNPACKED:
       if (unpacked_parse(optarg)) return true;
-      *out_status = tool_fail("--max-unpacked is a size like 24GiB, not '%s'", optarg);
+      *out_status = tool_fail("--max-unpacked must be a size such as 24GiB, not '%s'", optarg);
       return false;
     default:
       verb_help_print(stdout, call->verb);
@@ -242,7 +242,7 @@ static bool operands_take(tool_call* call, int argc, char** argv) {
   const int most = verb->operands_max < TOOL_OPERANDS ? verb->operands_max : TOOL_OPERANDS;
   const int count = argc - optind;
   if (count < verb->operands_min || count > most) {
-    const char* problem = count > most ? "too many operands" : "an operand is missing";
+    const char* problem = count > most ? "too many operands" : "missing operand";
     (void)tool_fail("%s; see tidemark %s --help", problem, verb->name);
     return false;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Which codec a file or a name asks for.
+// Finds the codec of a file or of a file name.
 #include "codec.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Files of gzip, by zlib. Several members one after the other are read as one; zeros after the last are
-// padding. zlib counts in 32 bits, so that a step takes at most as much.
+// gzip files, with zlib. Consecutive members are read as one file; zeros after the last are padding. zlib
+// counts in 32 bits, which limits the size of a step.
 #include "codec.h"
 
 #ifdef TIDEMARK_HAVE_ZLIB
@@ -34,7 +34,7 @@ static void* gzip_start(bool is_encoder) {
 
 static unsigned gzip_count(size_t bytes) { return bytes > UINT_MAX ? UINT_MAX : (unsigned)bytes; }
 
-// Between two members. True: another begins.
+// Between two members; true if another one begins.
 static bool member_begins(gzip_state* state, tool_flow* flow) {
   while (flow->in_bytes > 0 && *flow->in == 0) {
     flow->in++;
@@ -45,7 +45,7 @@ static bool member_begins(gzip_state* state, tool_flow* flow) {
   return inflateReset(&state->stream) == Z_OK;
 }
 
-// One call of zlib. Its input is not const, but it does not write there.
+// One call of zlib, whose input is not const although zlib does not write to it.
 static int gzip_code(gzip_state* state, tool_flow* flow) {
   const unsigned in_bytes = gzip_count(flow->in_bytes);
   const unsigned out_room = gzip_count(flow->out_room);
@@ -71,7 +71,7 @@ static tool_flow_state gzip_step(void* opaque, tool_flow* flow) {
   if (result == Z_STREAM_END && state->is_encoder) return TOOL_FLOW_END;
   if (result == Z_STREAM_END) state->is_between = true;
   if (result == Z_STREAM_END || result == Z_OK || result == Z_BUF_ERROR) return TOOL_FLOW_MORE;
-  flow->problem = result == Z_MEM_ERROR ? "out of memory" : "it is damaged";
+  flow->problem = result == Z_MEM_ERROR ? "out of memory" : "the data is corrupt";
   return TOOL_FLOW_BAD;
 }
 

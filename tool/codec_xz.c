@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Files of xz, by liblzma. Several streams one after the other are read as one.
+// xz files, with liblzma. Consecutive streams are read as one file.
 #include "codec.h"
 
 #ifdef TIDEMARK_HAVE_LZMA
 #include <lzma.h>
 #include <stdlib.h>
 
-// Of a snapshot of 74 MB level 3 makes 4.8 MB in 2 s, level 6 makes 3.6 MB in 53 s.
+// Level 3 compresses a snapshot of 74 MB to 4.8 MB in 2 s, level 6 to 3.6 MB in 53 s.
 #define XZ_LEVEL 3
 
 static void* xz_start(bool is_encoder) {
@@ -26,10 +26,10 @@ static void* xz_start(bool is_encoder) {
 static const char* xz_problem(lzma_ret result) {
   switch (result) {
     case LZMA_MEM_ERROR: return "out of memory";
-    case LZMA_MEMLIMIT_ERROR: return "it asks for more than 1 GiB of memory";
-    case LZMA_FORMAT_ERROR: return "this is not xz";
-    case LZMA_OPTIONS_ERROR: return "it uses options that are not known";
-    default: return "it is damaged";
+    case LZMA_MEMLIMIT_ERROR: return "it needs more than 1 GiB of memory";
+    case LZMA_FORMAT_ERROR: return "it is not in xz format";
+    case LZMA_OPTIONS_ERROR: return "it uses unsupported options";
+    default: return "the data is corrupt";
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Files of zstd, by libzstd. Several frames one after the other are read as one.
+// zstd files, with libzstd. Consecutive frames are read as one file.
 #include "codec.h"
 
 #ifdef TIDEMARK_HAVE_ZSTD
@@ -11,7 +11,7 @@
 typedef struct zstd_state {
   ZSTD_CCtx* encoder;  // owned; one of the two
   ZSTD_DCtx* decoder;
-  bool is_inside;  // decoding: a frame has begun and not ended
+  bool is_inside;  // decoding: inside a frame
 } zstd_state;
 
 static void zstd_stop(void* opaque) {
@@ -36,7 +36,7 @@ static void* zstd_start(bool is_encoder) {
   return NULL;
 }
 
-// Nothing is left to be decoded when a frame has ended and nothing follows.
+// Decoding is complete when a frame has ended and nothing follows.
 static size_t zstd_decode(zstd_state* state, ZSTD_inBuffer* in, ZSTD_outBuffer* out) {
   if (in->size == 0 && !state->is_inside) return 0;
   const size_t result = ZSTD_decompressStream(state->decoder, out, in);

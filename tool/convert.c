@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark convert: reads a trace in one format and writes it in another. The format to write is named, or is
-// the one whose usual ending the name has; of several the longest counts, so that x.trace.json is a timeline
-// and x.json a snapshot. An ending that asks for compression is left aside first.
+// tidemark convert: reads a trace in one format and writes it in another. The output format is given by --to
+// or by the ending of the name, without the ending of a compression. The longest ending counts: x.trace.json
+// is a timeline, x.json a snapshot.
 #include <string.h>
 
 #include "codec.h"
@@ -11,20 +11,19 @@
 
 static const tool_option options[] = {
   { "to", 't', "FORMAT",
-    "the format to write: pickle, json, tide, rmm, minimalloc, chrome, folded or pprof (default: by the "
-    "ending "
-    "of OUT)" },
+    "the format to write: pickle, json, tide, rmm, minimalloc, chrome, folded or pprof (default: from the "
+    "name of OUT)" },
   { NULL, 0, NULL, NULL },
 };
 
-// Does the name, up to `bytes`, end in a dot and this ending, and has it something before them?
+// Do the first `bytes` of the name end in a dot and this ending, after at least one letter?
 static bool name_has_ending(const char* name, size_t bytes, const char* ending) {
   const size_t length = strlen(ending);
   return bytes > length + 1 && name[bytes - length - 1] == '.' && name[bytes - length - 2] != '/' &&
          memcmp(name + bytes - length, ending, length) == 0;
 }
 
-// The format of a file by the ending of its name, or -1.
+// The format by the ending of a file name, or -1.
 static int format_by_name(const char* name) {
   size_t stem = 0;
   size_t longest = 0;
@@ -44,8 +43,8 @@ static bool format_choose(const tool_call* call, tide_format* out) {
   const char* path = call->operands[1];
   const int format = name != NULL ? tide_format_from_name(name) : format_by_name(path);
   if (format >= 0) *out = (tide_format)format;
-  else if (name != NULL) (void)tool_fail("there is no format '%s'; see tidemark convert --help", name);
-  else (void)tool_fail("%s: no format has this ending; name one with --to", path);
+  else if (name != NULL) (void)tool_fail("unknown format '%s'; see tidemark convert --help", name);
+  else (void)tool_fail("%s: cannot tell the format from this name; use --to", path);
   return format >= 0;
 }
 
@@ -75,21 +74,21 @@ static int converted_emit(const tool_call* call, const tide_trace* trace, tide_f
   tool_emit_uint(emit, "bytes", "bytes written", bytes);
   tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(trace).is_cut);
   if (tide_trace_get_about(trace).is_cut)
-    tool_emit_words(emit, "The end of the input is missing or damaged: this is what came before.");
+    tool_emit_words(emit, "The end of the input is missing or damaged; the part before it was converted.");
   return tool_emit_end(emit);
 }
 
-// A file may be converted in its place if nothing of it is lost.
+// A file may be converted in place only if nothing is lost.
 static int place_check(const tool_call* call, const tide_trace* trace, tide_format format) {
   const char* const path = call->operands[1];
   const bool is_whole = format == TIDE_FORMAT_PICKLE || format == TIDE_FORMAT_JSON ||
                         format == TIDE_FORMAT_NATIVE;
   if (!tool_file_is_input(path, call->operands[0])) return TOOL_DONE;
   if (!is_whole)
-    return tool_fail("%s: would replace the recording, of which %s holds only a part", path,
+    return tool_fail("%s: would overwrite the recording, and %s keeps only part of it", path,
                      tide_format_describe((uint32_t)format).name);
   if (tide_trace_get_about(trace).is_cut)
-    return tool_fail("%s: would replace a recording whose end is damaged", path);
+    return tool_fail("%s: would overwrite a recording whose end is damaged", path);
   return TOOL_DONE;
 }
 
@@ -112,14 +111,13 @@ static int convert_run(const tool_call* call) {
 
 const tool_verb tool_convert = {
   .name = "convert",
-  .summary = "write a recording in another format",
+  .summary = "convert a recording to another format",
   .operands = "IN OUT",
   .text =
-      "The format of IN is found from its first bytes. OUT is compressed if its name ends in .xz, .gz or "
-      ".zst; "
-      "'-' is standard output. Endings: .pickle, .json, .tide, .rmm.csv, .csv (minimalloc), .trace.json "
-      "(chrome), .folded, .pb (pprof). OUT may be IN itself only where nothing is lost: as pickle, json or "
-      "tide.",
+      "The format of IN is detected from its first bytes. OUT is compressed if its name ends in .xz, .gz or "
+      ".zst; '-' is standard output. Names end in .pickle, .json, .tide, .rmm.csv, .csv (minimalloc), "
+      ".trace.json (chrome), .folded or .pb (pprof). OUT may be the same file as IN only in a format that "
+      "keeps everything: pickle, json or tide.",
   .options = options,
   .operands_min = 2,
   .operands_max = 2,

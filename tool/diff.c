@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark diff: what changed between two runs. Addresses differ from run to run, so blocks are aligned by
-// the stack that asked for them and by their size, and sizes by stream; both at the peak of allocated
-// memory. What changed most comes first.
+// tidemark diff: what changed between two runs. Addresses differ from run to run, so blocks are matched by
+// call site, by stack and size, and by size and stream, at the peak of allocated memory. The largest changes
+// come first.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ typedef struct diff_side {
   uint64_t actions[TIDE_ACTION_COUNT];
   bool has_stacks;
   bool knows_reserved;
-  tool_sums streams;   // by handle; their order is that of their first request
+  tool_sums streams;   // by handle, in the order of their first request
   tool_sums by_site;   // by the hash of the call site
   tool_sums by_stack;  // by the hash of the stack, and size
   tool_sums by_size;   // by size, and the number of the stream
@@ -35,8 +35,8 @@ typedef struct diff_side {
 // ---------------------------------------------------------------------------------------------------
 // One run
 
-// The number of a stream: 0 for the default stream, the others in the order in which they first asked for
-// memory. Handles are addresses and differ from run to run.
+// The number of a stream: 0 for the default stream, the others in the order of their first request. Handles
+// are addresses, which differ from run to run.
 static uint64_t side_stream(const diff_side* side, uint64_t handle) {
   if (handle == 0) return 0;
   const tool_sum* const found = tool_sums_find(&side->streams, handle, 0);
@@ -103,7 +103,7 @@ static void side_close(diff_side* side) {
 // ---------------------------------------------------------------------------------------------------
 // What changed
 
-// A holder in both runs, or in one of them.
+// A sum in both runs, or in one of them.
 typedef struct diff_row {
   tool_sum a;
   tool_sum b;
@@ -170,18 +170,18 @@ static void side_figures(const diff_side* side, diff_figure out[DIFF_FIGURES]) {
   const diff_figure figures[DIFF_FIGURES] = {
     { "peak_allocated", "peak allocated", side->peaks.live.bytes, true, true },
     { "peak_allocated_blocks", "  as PyTorch counts", side->peaks.allocated.bytes, true, true },
-    { "peak_requested", "  as asked for", side->peaks.requested.bytes, true, true },
+    { "peak_requested", "  as requested", side->peaks.requested.bytes, true, true },
     { "peak_reserved", "peak reserved", side->peaks.reserved.bytes, true, has_peak },
     { "allocations", "allocations", n[TIDE_ACTION_ALLOC], false, has_counts },
     { "frees", "releases", n[TIDE_ACTION_FREE_COMPLETED], false, has_counts },
-    { "driver_allocs", "segments made", made, false, has_counts && has_peak },
-    { "driver_frees", "segments given back", given_back, false, has_counts && has_peak },
+    { "driver_allocs", "segments allocated", made, false, has_counts && has_peak },
+    { "driver_frees", "segments freed", given_back, false, has_counts && has_peak },
     { "ooms", "requests refused", n[TIDE_ACTION_OOM], false, has_counts },
   };
   memcpy(out, figures, sizeof figures);
 }
 
-// What one of the two does not know is no difference.
+// A value that is unknown in one of the two does not count as a difference.
 static bool figures_are_same(const diff_side* a, const diff_side* b) {
   diff_figure left[DIFF_FIGURES];
   diff_figure right[DIFF_FIGURES];
@@ -193,7 +193,7 @@ static bool figures_are_same(const diff_side* a, const diff_side* b) {
   return true;
 }
 
-// Not a number: it is not known.
+// Not a number if it is unknown.
 static double side_utilisation(const diff_side* side) {
   return side->knows_reserved ? tool_utilisation(side->peaks.live.bytes, side->peaks.reserved.bytes)
                               : (double)NAN;
@@ -202,7 +202,7 @@ static double side_utilisation(const diff_side* side) {
 // ---------------------------------------------------------------------------------------------------
 // The answer
 
-// A change as people see it: with its sign, unless it is too small to be seen.
+// A change as text, with its sign unless it is too small to be seen.
 static void change_emit_text(tool_emit* emit, char sign, const char* text) {
   const bool is_seen = strpbrk(text, "123456789") != NULL;
   tool_emit_format(emit, NULL, NULL, "%.*s%s", is_seen ? 1 : 0, &sign, text);
@@ -258,7 +258,7 @@ static void figures_emit(tool_emit* emit, const tool_call* call, const diff_side
   side_figures(a, left);
   side_figures(b, right);
   if (a->entry_count == 0 || b->entry_count == 0)
-    tool_emit_words(emit, "What has no entries is compared as it is at the end: its peaks are not known.");
+    tool_emit_words(emit, "A file without entries is compared by its final state: its peaks are unknown.");
   tool_emit_table(emit, "peaks", columns, 4);
   for (size_t i = 0; i < DIFF_FIGURES; i++) figure_emit(emit, call, &left[i], &right[i]);
   utilisation_emit(emit, call, a, b);
@@ -273,7 +273,7 @@ static void holder_row_emit(tool_emit* emit, const diff_row* row) {
   tool_emit_change(emit, NULL, NULL, row->a.bytes, row->b.bytes);
 }
 
-// Stacks can be compared only where both runs have some.
+// Stacks can be compared only if both runs have some.
 static bool sides_have_stacks(const diff_side* a, const diff_side* b) {
   return a->has_stacks && b->has_stacks;
 }
@@ -347,10 +347,11 @@ static int diff_answer(const tool_call* call, diff_side* a, diff_side* b, size_t
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_same", NULL, is_same);
   tool_emit_bool(emit, "is_cut", NULL, is_cut);
-  if (is_same) tool_emit_words(emit, "The peaks are the same, and so is who holds memory at them.");
+  if (is_same)
+    tool_emit_words(emit, "No differences: the peaks are equal, and so are the blocks held at them.");
   figures_emit(emit, call, a, b);
   if (a->has_stacks != b->has_stacks)
-    tool_emit_words(emit, "Only one of the two recorded stacks, so call sites cannot be compared.");
+    tool_emit_words(emit, "Only one of the two files has stacks, so call sites cannot be compared.");
   sites_emit(emit, call, a, b, &call_sites, top);
   stacks_emit(emit, call, a, b, &stacks, top);
   sizes_emit(emit, call, &sizes, top);
@@ -364,7 +365,7 @@ static int diff_answer(const tool_call* call, diff_side* a, diff_side* b, size_t
 
 static int diff_run(const tool_call* call) {
   if (strcmp(call->operands[0], "-") == 0 && strcmp(call->operands[1], "-") == 0)
-    return tool_fail("only one of the two can be standard input");
+    return tool_fail("only one of the two files can be standard input");
   size_t top = 0;
   int status = tool_top_parse(call, DIFF_TOP, &top);
   if (status != TOOL_DONE) return status;
@@ -379,23 +380,22 @@ static int diff_run(const tool_call* call) {
 }
 
 static const tool_option diff_options[] = {
-  { "device", 'd', "N", "the device to compare (default: the first that has entries)" },
-  { "top", 'n', "N", "rows of a table (default: 20)" },
+  { "device", 'd', "N", "the device to compare (default: the first with entries)" },
+  { "top", 'n', "N", "number of rows in a table (default: 20)" },
   { NULL, 0, NULL, NULL },
 };
 
 const tool_verb tool_diff = {
   .name = "diff",
-  .summary = "say what changed between two runs",
+  .summary = "show what changed between two runs",
   .operands = "A B",
-  .text =
-      "Peaks and counts, and who holds memory at the peak of allocated memory: by call site, and by stack "
-      "and size, where both recorded stacks, and by size and stream. Blocks are aligned by their stack and "
-      "by "
-      "their size, rounded up to 512 bytes, not by address. Streams are numbered in the order in which they "
-      "first asked "
-      "for memory, 0 being the default stream. What changed most comes first.\n\n"
-      "Exit status: 0 when nothing differs, 1 when something does. The keys of --json stand in tidemark(1).",
+  .text = "Compares peaks, counts, and who holds memory at the peak of allocated memory: by call site, and "
+          "by stack "
+          "and size, if both files have stacks, and by size and stream. Blocks are matched by stack and size "
+          "(rounded up to 512 bytes), not by address. Streams are numbered in the order of their first "
+          "request; 0 "
+          "is the default stream. The largest changes come first.\n\n"
+          "Exit status: 0 if nothing differs, 1 if something does. tidemark(1) lists the keys of --json.",
   .options = diff_options,
   .operands_min = 2,
   .operands_max = 2,

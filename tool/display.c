@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Texts on a screen. Names in a file can be any bytes: what is no UTF-8 is replaced by U+FFFD, one for each
-// run that could have become a character (Unicode 15, section 3.9), and what would steer a terminal, change
-// the order of what is read or not be seen at all is spelled out. One code point counts as one column.
+// Text for a terminal. Names in a file can be any bytes. Invalid UTF-8 is replaced by U+FFFD, one for each
+// maximal subpart (Unicode 15, section 3.9). Characters that would control a terminal, change the direction
+// of text or be invisible are escaped. One code point counts as one column.
 #include "display.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #define REPLACEMENT 0xfffdu
 #define WIDEST 100
 
-// How a character of several bytes begins: the second byte has narrower bounds after some first bytes.
+// The first byte of a multi-byte character; some first bytes narrow the bounds of the second.
 typedef struct lead_byte {
   uint32_t bits;
   size_t bytes;
@@ -58,17 +58,17 @@ bool tool_code_point_steers(uint32_t point) {
     uint32_t first;
     uint32_t last;
   } ranges[] = {
-    { 0x00, 0x1f },        // C0: among them escape
-    { 0x7f, 0x9f },        // delete, and C1: among them the one that begins sequences as escape does
-    { 0xad, 0xad },        // a hyphen that is mostly not seen
-    { 0x61c, 0x61c },      // marks of direction
-    { 0x180e, 0x180e },    // no width
-    { 0x200b, 0x200f },    // no width, and marks of direction
-    { 0x2028, 0x202e },    // ends of lines and paragraphs, embedding and override of direction
-    { 0x2060, 0x206f },    // no width, isolates of direction
-    { 0xfeff, 0xfeff },    // no width
+    { 0x00, 0x1f },        // C0 controls, including escape
+    { 0x7f, 0x9f },        // delete and C1 controls, including CSI
+    { 0xad, 0xad },        // soft hyphen
+    { 0x61c, 0x61c },      // direction marks
+    { 0x180e, 0x180e },    // zero width
+    { 0x200b, 0x200f },    // zero width, and direction marks
+    { 0x2028, 0x202e },    // line and paragraph separators, direction embeddings and overrides
+    { 0x2060, 0x206f },    // zero width, direction isolates
+    { 0xfeff, 0xfeff },    // zero width
     { 0xfff9, 0xfffb },    // annotations
-    { 0xe0000, 0xe007f },  // tags, which are not seen
+    { 0xe0000, 0xe007f },  // invisible tags
   };
   for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
     if (point >= ranges[i].first && point <= ranges[i].last) return true;
@@ -76,7 +76,7 @@ bool tool_code_point_steers(uint32_t point) {
   return false;
 }
 
-// Writes a code point so that it can be shown; at most 4 bytes for each of its own.
+// Writes a code point, escaped if necessary: at most 4 bytes for each byte of its own.
 static size_t shown_put(uint32_t point, const char* source, size_t bytes, bool keeps_newlines, char* out) {
   static const char digits[] = "0123456789abcdef";
   static const char replacement[3] = { '\xef', '\xbf', '\xbd' };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Texts on a screen: made fit to be shown, measured, wrapped, cut and laid out in columns.
+// Text for a terminal: sanitised, measured, wrapped, truncated and laid out in columns.
 #ifndef TIDEMARK_TOOL_DISPLAY_H
 #define TIDEMARK_TOOL_DISPLAY_H
 
@@ -10,25 +10,25 @@
 #include <stdint.h>
 #include <stdio.h>
 
-// One code point of a text of `bytes` bytes (not 0): how many of them it takes. What is no UTF-8 comes out as
-// U+FFFD, a run of bytes that began well as one.
+// Decodes one code point of a text of `bytes` bytes (not 0) and returns its length. Invalid UTF-8 is U+FFFD,
+// one for each maximal subpart.
 size_t tool_code_point(const char* text, size_t bytes, uint32_t* out);
 
-// Would it steer a terminal, or deceive who reads it: controls, marks of direction, what is not seen?
+// Could it control a terminal or mislead a reader? Controls, direction marks, invisible characters.
 bool tool_code_point_steers(uint32_t point);
 
-// A copy of a text that is fit for a screen: UTF-8, and what steers as \xNN or \u{NNNN}, the newline kept
-// where it may be. Freed by free().
+// A copy of a text that is safe to print: valid UTF-8, with \xNN or \u{NNNN} for what could control the
+// terminal. Newlines are kept on request. Freed by free().
 char* tool_display_text(const char* text, bool keeps_newlines);
-// The code points of such a text, which stand for the columns it takes.
+// The number of code points of such a text, taken as the number of its columns.
 size_t tool_display_columns(const char* text);
 
-// The columns of the terminal that a stream goes to; 0: it is none.
+// The columns of the terminal behind a stream; 0 if it is not a terminal.
 size_t tool_terminal_columns(FILE* to);
-// To how many columns text is wrapped: those of the terminal, at most 100.
+// The width at which text is wrapped: that of the terminal, at most 100.
 size_t tool_text_columns(FILE* to);
 
-// Prints words that begin at column `at`, wrapped before column `width`; further lines begin at `indent`.
+// Prints text from column `at` on, wrapped before column `width`; further lines are indented to `indent`.
 void tool_wrap(FILE* to, const char* text, size_t at, size_t indent, size_t width);
 
 // ---------------------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ void tool_wrap(FILE* to, const char* text, size_t at, size_t indent, size_t widt
 typedef struct tool_cell {
   char* text;  // owned; NULL: a size, whose unit is chosen when the grid is printed
   bool is_number;
-  char sign;  // of a size: it is a change; 0: it is none
+  char sign;  // of a change of a size; 0 otherwise
   uint64_t bytes;
 } tool_cell;
 
@@ -49,18 +49,18 @@ typedef struct tool_grid {
   size_t capacity;
 } tool_grid;
 
-// How it is printed.
+// How a grid is printed.
 typedef struct tool_grid_style {
   bool has_heading;  // the first row is one
   bool has_color;
   size_t width;  // the last column of texts is cut so that a line fits; 0: nothing is cut
 } tool_grid_style;
 
-// Adds a cell; the text is copied and made fit for a screen.
+// Adds a cell with a sanitised copy of the text.
 void tool_grid_add(tool_grid* grid, const char* text, bool is_number);
-// Adds a size. It is printed in the unit that fits the largest of its column.
+// Adds a size, which is printed in the unit of the largest in its column.
 void tool_grid_add_bytes(tool_grid* grid, uint64_t bytes, char sign);
-// Prints all rows and forgets them.
+// Prints all rows and removes them.
 void tool_grid_print(tool_grid* grid, FILE* to, tool_grid_style style);
 void tool_grid_clear(tool_grid* grid);
 

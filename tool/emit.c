@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What a verb has to say. Every fact comes with a key for JSON and a label for people, and is put down in the
-// form that was asked for; the whole answer is kept in memory and printed at the end. For people the answer
-// is a row of blocks with an empty line between them: a title, a paragraph, facts below each other, a table.
-// Facts are gathered until another block begins, so that their values can stand below each other.
+// The answer of a verb. Every fact has a key for JSON and a label for text output, and is written in the
+// requested form. The whole answer is kept in memory and printed at the end. Text output consists of blocks
+// separated by an empty line: a title, a paragraph, a list of facts, a table. Facts are collected until
+// another block begins, so that their values can be aligned.
 //
 // Cost: O(length); a table is laid out once, when it ends.
 #include <errno.h>
@@ -24,21 +24,21 @@ struct tool_emit {
   bool is_json;
   bool has_color;
 
-  // JSON: has the object or list at each depth a member already?
+  // JSON: whether the object or list at each depth has a member already
   int depth;
   bool* has_member;  // owned
 
-  // People
+  // Text output
   tool_grid facts;
   tool_grid table;
   bool has_block;
   bool is_after_title;
 
-  // The table under way
+  // The current table
   const tool_column* columns;  // borrowed until its end; NULL: none
   size_t column_count;
   size_t next_column;
-  bool is_hidden;  // it has no key, and this is JSON
+  bool is_hidden;  // it has no key, and the output is JSON
   bool is_in_row;
 };
 
@@ -63,7 +63,7 @@ static void json_text_put(FILE* to, const char* text) {
   (void)fputc('"', to);
 }
 
-// Rows stand on one line each; everything else has a line of its own.
+// A row is one line; every other member has a line of its own.
 static void json_member(tool_emit* emit, const char* key) {
   if (emit->has_member[emit->depth]) (void)fputc(',', emit->out);
   emit->has_member[emit->depth] = true;
@@ -90,9 +90,9 @@ static void json_close(tool_emit* emit, char bracket) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Blocks for people
+// Blocks of text output
 
-// An empty line, unless a title or nothing stands above.
+// An empty line, unless this is the first block or a title is above.
 static void gap_put(tool_emit* emit, bool is_title) {
   if (emit->has_block && !emit->is_after_title) (void)fputc('\n', emit->out);
   emit->has_block = true;
@@ -154,7 +154,7 @@ void tool_emit_words(tool_emit* emit, const char* format, ...) {
 // ---------------------------------------------------------------------------------------------------
 // Values
 
-// Takes the column of the next value in a row. False: nobody gets to see the value.
+// Takes the column of the next value in a row. Returns false if the value is not printed.
 static bool value_place(tool_emit* emit, const char** key, const char** label) {
   if (emit->columns != NULL) {
     if (emit->next_column >= emit->column_count || emit->is_hidden) return false;
@@ -174,7 +174,7 @@ static void cell_put(tool_emit* emit, const char* label, const char* text, bool 
   }
 }
 
-// A value that is the same bare word in JSON, or another for people.
+// A value that is a bare word in JSON, and possibly another word in text output.
 static void word_put(tool_emit* emit, const char* key, const char* label, const char* json, const char* shown,
                      bool is_number) {
   if (!value_place(emit, &key, &label)) return;
@@ -297,7 +297,7 @@ void tool_emit_table(tool_emit* emit, const char* key, const tool_column* column
   }
 }
 
-// A row that got fewer values than there are columns is filled up for people.
+// In text output, a row with fewer values than columns is filled up.
 static void row_close(tool_emit* emit) {
   if (!emit->is_in_row) return;
   if (emit->is_json && !emit->is_hidden) json_close(emit, '}');

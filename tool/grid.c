@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Cells in columns. A column is as wide as its widest cell. It holds numbers, and stands to the right, when
-// every cell below the heading is a number or "-"; otherwise it stands to the left. Lines end at their last
-// visible character. Sizes have the unit of the largest in their column. If a line were wider than the
-// screen, the last column of texts gives way; but not the first of all, which tells what the line is about.
+// Cells in columns. A column is as wide as its widest cell. It is aligned to the right if every cell below
+// the heading is a number or "-", and to the left otherwise. Lines have no trailing blanks. Sizes have the
+// unit of the largest in their column. If a line is wider than the screen, the last text column is truncated,
+// but never the first column, which identifies the line.
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,8 +36,8 @@ void tool_grid_clear(tool_grid* grid) {
   *grid = (tool_grid){ .columns = grid->columns };
 }
 
-// Nothing is 0 B in every unit, and what is too little for two decimals does not look like nothing. Changes
-// have their own unit, so that small ones can be seen.
+// Zero is "0 B" in every unit, and a size that is too small for two decimals is marked with "<". Changes have
+// their own unit, so that small ones are visible.
 static char* size_text_new(const tool_cell* cell, tool_unit unit) {
   char size[TOOL_SIZE_TEXT];
   char text[TOOL_SIZE_TEXT + 1];
@@ -50,7 +50,7 @@ static char* size_text_new(const tool_cell* cell, tool_unit unit) {
   return tool_display_text(text, false);
 }
 
-// Gives the sizes of a column their texts.
+// Formats the sizes of a column.
 static void column_settle(tool_grid* grid, size_t column) {
   uint64_t largest = 0;
   for (size_t i = column; i < grid->count; i += grid->columns) {
@@ -81,13 +81,13 @@ static size_t column_width(const tool_grid* grid, size_t column) {
   return widest;
 }
 
-// What a column is like when it is printed.
+// How a column is printed.
 typedef struct column_shape {
   size_t width;
   bool is_number;
 } column_shape;
 
-// Narrows the last column of texts so that a line has at most `width` columns, if it can be done.
+// Narrows the last text column so that a line has at most `width` columns, if possible.
 static void shapes_fit(column_shape* shapes, size_t count, size_t width) {
   size_t total = GAP * (count - 1);
   for (size_t i = 0; i < count; i++) total += shapes[i].width;
@@ -100,7 +100,7 @@ static void shapes_fit(column_shape* shapes, size_t count, size_t width) {
   }
 }
 
-// Prints a cell's text, cut with an ellipsis if it has more columns than there are; returns how many it took.
+// Prints a cell's text, truncated with an ellipsis if it is too long. Returns the number of columns used.
 static size_t text_put(FILE* to, const char* text, size_t room) {
   const size_t columns = tool_display_columns(text);
   if (columns <= room) {
@@ -115,7 +115,7 @@ static size_t text_put(FILE* to, const char* text, size_t room) {
   return room;
 }
 
-// Prints a row; blanks are written only before something that follows them.
+// Prints a row without trailing blanks.
 static void row_put(FILE* to, const tool_cell* cells, const column_shape* shapes, size_t count) {
   size_t blanks = 0;
   for (size_t i = 0; i < count; i++) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark info: what is in a recording. The entries of each device are counted, and followed once for the
-// peaks and for what does not fit together; what people see and what JSON has come from the same facts.
+// tidemark info: what a recording contains. The entries of each device are counted, and followed once for the
+// peaks and for contradictions. Text output and JSON come from the same list of facts.
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,7 +13,7 @@
 #include "tool.h"
 
 // ---------------------------------------------------------------------------------------------------
-// What is known of a device
+// Facts about a device
 
 typedef struct device_facts {
   size_t device;
@@ -22,10 +22,10 @@ typedef struct device_facts {
   uint64_t with_stack;  // entries
   uint64_t first_ns;
   uint64_t span_ns;
-  bool has_steps;  // for times
+  bool has_steps;  // instead of times
   bool has_segments;
   bool knows_reserved;
-  uint64_t segments;  // of the trace's list
+  uint64_t segments;  // in the trace's list
   uint64_t blocks;
   uint64_t blocks_in_use;
   tide_ledger_peaks peaks;
@@ -85,13 +85,13 @@ static void device_facts_fini(device_facts* facts) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// One list of facts for both forms
+// One list of facts for both forms of output
 
 typedef enum fact_kind { FACT_COUNT, FACT_BYTES, FACT_REAL, FACT_YES, FACT_UNKNOWN } fact_kind;
 
 typedef struct info_fact {
   const char* key;
-  const char* label;  // NULL: for JSON only
+  const char* label;  // NULL: only in JSON
   fact_kind kind;
   double real;
   uint64_t number;
@@ -127,7 +127,7 @@ static void facts_of_entries(const device_facts* device, fact_list* list) {
     const char* const label = device->actions[i] != 0 ? tide_action_name(i) : NULL;
     fact_add(list, keys[i], label, FACT_COUNT, device->actions[i]);
   }
-  fact_add(list, "entries_with_stack", "with a stack", FACT_COUNT, device->with_stack);
+  fact_add(list, "entries_with_stack", "entries with a stack", FACT_COUNT, device->with_stack);
   fact_add(list, "streams", "streams", FACT_COUNT, device->streams.count);
   fact_add(list, "pools", "pools", FACT_COUNT, device->pools.count);
   fact_add(list, "segments", "segments at the end", FACT_COUNT, device->segments);
@@ -137,10 +137,10 @@ static void facts_of_entries(const device_facts* device, fact_list* list) {
 
 static void facts_of_peaks(const device_facts* device, fact_list* list) {
   const tide_ledger_peaks* const peaks = &device->peaks;
-  const bool has_peaks = device->entries > 0;  // else the end is all that is known
+  const bool has_peaks = device->entries > 0;  // otherwise only the final state is known
   fact_add(list, "peak_allocated", has_peaks ? "peak allocated" : "allocated", FACT_BYTES, peaks->live.bytes);
   fact_add(list, "peak_allocated_blocks", "  as PyTorch counts", FACT_BYTES, peaks->allocated.bytes);
-  fact_add(list, "peak_requested", "  as asked for", FACT_BYTES, peaks->requested.bytes);
+  fact_add(list, "peak_requested", "  as requested", FACT_BYTES, peaks->requested.bytes);
   fact_add(list, "peak_active", NULL, FACT_BYTES, peaks->active.bytes);
   if (device->knows_reserved) {
     const uint64_t reserved = peaks->reserved.bytes;
@@ -152,25 +152,25 @@ static void facts_of_peaks(const device_facts* device, fact_list* list) {
   }
 }
 
-// Faults are for people only where there are some.
+// In text output, faults are shown only if there are any.
 static void fact_add_fault(fact_list* list, const char* key, const char* label, uint64_t count) {
   fact_add(list, key, count != 0 ? label : NULL, FACT_COUNT, count);
 }
 
 static void facts_of_faults(const device_facts* device, fact_list* list) {
   const tide_ledger_faults* const faults = &device->faults;
-  fact_add(list, "is_from_start", "begins with nothing", FACT_YES, faults->is_from_start);
-  fact_add_fault(list, "segments_before", "segments from before", faults->segments_before);
-  fact_add_fault(list, "blocks_before", "blocks from before", faults->blocks_before);
-  fact_add(list, "bytes_before", faults->bytes_before != 0 ? "  their bytes" : NULL, FACT_BYTES,
+  fact_add(list, "is_from_start", "recorded from the start", FACT_YES, faults->is_from_start);
+  fact_add_fault(list, "segments_before", "segments already there", faults->segments_before);
+  fact_add_fault(list, "blocks_before", "blocks already there", faults->blocks_before);
+  fact_add(list, "bytes_before", faults->bytes_before != 0 ? "  their size" : NULL, FACT_BYTES,
            faults->bytes_before);
   fact_add_fault(list, "unknown_frees", "frees of unknown blocks", faults->unknown_frees);
   fact_add(list, "homeless_allocs",
-           device->has_segments && faults->homeless_allocs != 0 ? "allocs outside of segments" : NULL,
+           device->has_segments && faults->homeless_allocs != 0 ? "allocs outside segments" : NULL,
            FACT_COUNT, faults->homeless_allocs);
-  fact_add_fault(list, "overlaps", "allocs over others", faults->overlaps);
-  fact_add_fault(list, "odd_segments", "segments that do not fit", faults->odd_segments);
-  fact_add_fault(list, "differences", "differences at the end", faults->differences);
+  fact_add_fault(list, "overlaps", "overlapping allocs", faults->overlaps);
+  fact_add_fault(list, "odd_segments", "inconsistent segments", faults->odd_segments);
+  fact_add_fault(list, "differences", "differs from the final list", faults->differences);
 }
 
 static void fact_emit(tool_emit* emit, const info_fact* fact, const char* key, const char* label) {
@@ -221,28 +221,30 @@ static void devices_emit_json(tool_emit* emit, const device_facts* devices, size
   tool_emit_table_end(emit);
 }
 
-// When the first entry was, and how long it went on.
+// The time of the first entry, and the time to the last.
 static void device_emit_time(tool_emit* emit, const device_facts* device) {
   if (device->entries == 0 || device->has_steps) return;
   const time_t seconds = (time_t)(device->first_ns / 1000000000u);
   struct tm parts;
   char text[64] = "";
-  const char* const form = seconds < 86400 ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S UTC";  // of a day, or since 1970
+  const char* const form = seconds < 86400 ? "%H:%M:%S"
+                                           : "%Y-%m-%d %H:%M:%S UTC";  // time of day, or since 1970
   if (gmtime_r(&seconds, &parts) != NULL) (void)strftime(text, sizeof text, form, &parts);
-  tool_emit_text(emit, NULL, "from", text);
-  tool_emit_format(emit, NULL, "for", "%.3f s", (double)device->span_ns / 1e9);
+  tool_emit_text(emit, NULL, "first entry", text);
+  tool_emit_format(emit, NULL, "duration", "%.3f s", (double)device->span_ns / 1e9);
 }
 
 static void device_emit_words(tool_emit* emit, const device_facts* device) {
   const tide_ledger_faults* const faults = &device->faults;
   if (!faults->is_from_start && device->entries > 0)
-    tool_emit_words(emit, "The recording begins in the middle: older entries were overwritten, or it was "
-                          "switched on late. What was there before was found from the end.");
+    tool_emit_words(emit, "The recording begins in the middle of the run: older entries were overwritten, or "
+                          "recording was switched on late. What existed before was reconstructed from the "
+                          "final state.");
   if (!device->has_segments && device->entries > 0)
-    tool_emit_words(emit, "Only requests were recorded, and no segments.");
+    tool_emit_words(emit, "Only requests were recorded, not segments.");
   if (tool_fault_count(faults, device->has_segments) > 0)
-    tool_emit_words(emit, "Some entries contradict each other or are missing; figures are as near as they "
-                          "allow.");
+    tool_emit_words(emit,
+                    "Some entries contradict each other or are missing, so the figures are approximate.");
 }
 
 static void devices_emit_people(tool_emit* emit, const device_facts* devices, size_t count) {
@@ -263,7 +265,7 @@ static void streams_emit(tool_emit* emit, const tool_call* call, const device_fa
     { "stream", "stream" },
     { "allocations", "allocations" },
     { "largest", "largest" },
-    { "bytes", "asked for in total" },
+    { "bytes", "requested in total" },
   };
   size_t total = 0;
   for (size_t i = 0; i < count; i++) total += devices[i].streams.count;
@@ -313,7 +315,7 @@ static void pools_emit(tool_emit* emit, const tool_call* call, const tide_trace*
 // ---------------------------------------------------------------------------------------------------
 // Settings
 
-// Does a setting have the value that PyTorch begins with?
+// Does a setting have PyTorch's default?
 static bool setting_is_default(const tide_intern* names, const char* key, const tide_value* value) {
   switch (value->kind) {
     case TIDE_VALUE_NONE: return true;
@@ -348,7 +350,7 @@ static void setting_emit(tool_emit* emit, const tide_intern* names, const char* 
   }
 }
 
-// A dict in the settings holds numbers; deeper ones do not come.
+// A dict in the settings contains only numbers.
 static void setting_emit_dict_json(tool_emit* emit, const tide_intern* names, const char* key,
                                    const tide_value* dict) {
   tool_emit_open(emit, key, NULL);
@@ -360,7 +362,7 @@ static void setting_emit_dict_json(tool_emit* emit, const tide_intern* names, co
   tool_emit_close(emit);
 }
 
-// For people it is one line, [256:1,512:2], as the setting is written.
+// In text output a dict is one line, [256:1,512:2], as the setting is written.
 static void setting_emit_dict_people(tool_emit* emit, const tide_intern* names, const char* key,
                                      const tide_value* dict) {
   char text[512] = "[";
@@ -382,7 +384,7 @@ static void settings_emit(tool_emit* emit, const tool_call* call, const tide_tra
     tool_emit_text(emit, "settings", NULL, NULL);
     return;
   }
-  tool_emit_open(emit, "settings", "Settings that are not PyTorch's defaults");
+  tool_emit_open(emit, "settings", "Settings that differ from PyTorch's defaults");
   size_t shown = 0;
   for (size_t i = 0; i < settings.count; i++) {
     const tide_value value = tide_intern_value(names, (uint32_t)settings.items[i]);
@@ -409,9 +411,9 @@ static void about_emit(tool_emit* emit, const tool_call* call, const tide_trace*
     annotations = tide_intern_value(tide_trace_names(trace), about.annotations).count;
   tool_emit_text(emit, "file", "file", call->operands[0]);
   tool_emit_bool(emit, "has_entries", "has entries", has_entries);
-  tool_emit_bool(emit, "has_segments", "has a list of segments", about.has_segments);
+  tool_emit_bool(emit, "has_segments", "has a segment list", about.has_segments);
   tool_emit_bool(emit, "has_steps", NULL, about.has_steps);
-  tool_emit_bool(emit, "is_cut", about.is_cut ? "is cut off" : NULL, about.is_cut);
+  tool_emit_bool(emit, "is_cut", about.is_cut ? "is truncated" : NULL, about.is_cut);
   tool_emit_uint(emit, "stacks", "stacks", counts.stacks);
   tool_emit_uint(emit, "frames", "frames", counts.frames);
   tool_emit_uint(emit, "annotations", "annotations", annotations);
@@ -452,13 +454,15 @@ static const tool_option info_options[] = { { NULL, 0, NULL, NULL } };
 
 const tool_verb tool_info = {
   .name = "info",
-  .summary = "say what is in a recording",
+  .summary = "show what a recording contains",
   .operands = "FILE",
   .text =
-      "Entries by kind, the time they span, settings, streams, pools, peaks, and holes in the recording.\n\n"
+      "Shows the entries by kind, the time they span, allocator settings, streams, pools and peaks, and "
+      "whether "
+      "the recording is complete.\n\n"
       "\"allocated\" is the peak of live requests, each rounded up to 512 bytes; \"as PyTorch counts\" is "
-      "that of the blocks they were given; \"reserved\" is all memory held from the device; "
-      "\"utilisation\" is allocated / reserved. The keys of --json stand in tidemark(1).",
+      "the peak of the blocks handed out for them; \"reserved\" is all memory taken from the device; "
+      "\"utilisation\" is allocated / reserved. tidemark(1) lists the keys of --json.",
   .options = info_options,
   .operands_min = 1,
   .operands_max = 1,

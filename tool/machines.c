@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark machines: which machines can be made here, their devices, and why one cannot be made.
+// tidemark machines: the available machines with their devices, and why a machine is unavailable.
 #include "tidemark/machine.h"
 
 #include "tool.h"
@@ -15,14 +15,14 @@ static const struct {
   const char* note;
   tide_status (*make)(tide_machine** out);
 } kinds[] = {
-  { "host", "real memory and streams of this computer", host_machine_make },
+  { "host", "memory of this computer, with a thread for each stream", host_machine_make },
   { "dry", "addresses without memory, for replays", dry_machine_make },
-  { "cuda", "the CUDA driver", cuda_machine_make },
+  { "cuda", "GPUs of the CUDA driver", cuda_machine_make },
 };
 
 static const tool_column columns[] = {
   { "machine", "machine" },    { "device", "device" }, { "name", "name" },
-  { "total_bytes", "memory" }, { "is_here", NULL },    { "note", "what it is, or why it is not here" },
+  { "total_bytes", "memory" }, { "is_here", NULL },    { "note", "description, or why it is unavailable" },
 };
 
 static void device_emit(tool_emit* emit, const char* machine, int device, const tide_device_info* info,
@@ -70,7 +70,7 @@ static int machines_run(const tool_call* call) {
 
 const tool_verb tool_machines = {
   .name = "machines",
-  .summary = "say which machines are here, and why one is not",
+  .summary = "list the available machines and their devices",
   .operands = "",
   .run = machines_run,
 };

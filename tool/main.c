@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The `tidemark` command: finds the verb and runs it. A verb that is not there is answered with the nearest
-// one, by the number of letters to insert, drop, change or swap.
+// The `tidemark` command: finds the verb and runs it. For an unknown verb it suggests the nearest one, by
+// edit distance.
 #include <signal.h>
 #include <string.h>
 
@@ -19,22 +19,23 @@ const tool_verb* const tool_verbs[] = { &tool_info, &tool_report, &tool_replay, 
 static void program_help_print(FILE* to) {
   (void)fputs(
       "usage: tidemark VERB [OPTION ...] [OPERAND ...]\n\n"
-      "What did the memory of a GPU do, and what would have helped? Reads snapshots of PyTorch and other\n"
-      "recordings; FILE may be '-', standard input, and may be compressed with xz, gzip or zstd.\n\n",
+      "Explains the GPU memory of a recorded run: where it went, why it ran out, and which allocator\n"
+      "setting would have helped. Reads PyTorch memory snapshots and other recordings. FILE may be '-'\n"
+      "for standard input, and may be compressed with xz, gzip or zstd.\n\n",
       to);
   for (size_t i = 0; tool_verbs[i] != NULL; i++)
     (void)fprintf(to, "  %-12s %s\n", tool_verbs[i]->name, tool_verbs[i]->summary);
-  (void)fputs("\n  help VERB     what it does, and its options; the same as VERB --help\n"
+  (void)fputs("\n  help VERB     describe a verb and its options; the same as VERB --help\n"
               "  -h, --help    print this text\n"
               "  -V, --version print the version\n\n"
-              "exit status: 0 done, 1 the answer is no, 2 bad usage or bad file, 3 ran out of time\n",
+              "exit status: 0 success, 1 the answer is no, 2 bad usage or unreadable file, 3 out of time\n",
               to);
 }
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-// How many letters of `a` must be inserted, dropped, changed or swapped with their neighbour to get `b`
-// (optimal string alignment).
+// The edit distance of `a` and `b`, where swapping two neighbouring letters is one edit (optimal string
+// alignment).
 static size_t typo_distance(const char* a, const char* b) {
   const size_t rows = strnlen(a, NAME_MAX_LETTERS);
   const size_t columns = strnlen(b, NAME_MAX_LETTERS);
@@ -72,17 +73,17 @@ static int named_verb_run(int argc, char** argv) {
   }
   const char* what = argv[0][0] == '-' ? "option" : "verb";
   const char* nearest = nearest_verb(argv[0]);
-  if (nearest != NULL) return tool_fail("there is no verb '%s'; did you mean '%s'?", argv[0], nearest);
-  return tool_fail("there is no %s '%s'; see tidemark --help", what, argv[0]);
+  if (nearest != NULL) return tool_fail("unknown verb '%s'; did you mean '%s'?", argv[0], nearest);
+  return tool_fail("unknown %s '%s'; see tidemark --help", what, argv[0]);
 }
 
 static bool is_word(const char* word, const char* one, const char* other) {
   return strcmp(word, one) == 0 || strcmp(word, other) == 0;
 }
 
-// `help` is no verb of its own: help VERB is VERB --help.
+// `help VERB` is `VERB --help`; `help` itself is not in the list of verbs.
 static int help_run(int argc, char** argv) {
-  if (argc > 2) return tool_fail("help is about one verb; see tidemark --help");
+  if (argc > 2) return tool_fail("help takes one verb; see tidemark --help");
   if (argc == 2 && strcmp(argv[1], "help") != 0) {
     char flag[] = "--help";
     char* line[] = { argv[1], flag, NULL };
@@ -107,7 +108,7 @@ static int line_run(int argc, char** argv) {
   return named_verb_run(argc - 1, argv + 1);
 }
 
-// A reader that goes away ends us without a word, whatever our parent did with the signal.
+// SIGPIPE ends the program silently, even if the parent process ignores the signal.
 int main(int argc, char** argv) {
   (void)signal(SIGPIPE, SIG_DFL);
   const int status = line_run(argc, argv);

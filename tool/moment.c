@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Ranges come from the snapshot's annotations, which say where each begins and ends; they nest. One pass over
-// them up to the moment finds the innermost that is open. An entry may say more itself: its metadata, or the
-// graph that was being compiled.
+// Ranges come from the snapshot's annotations, which mark where each begins and ends; they nest. One pass
+// over them finds the innermost range that is open at a point. Otherwise an entry may have metadata of its
+// own, or the graph that was being compiled.
 #include "moment.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define RANGES_OPEN 64u  // what is nested deeper is not looked at
+#define RANGES_OPEN 64u  // deeper ranges are ignored
 
 static const char* value_text(const tide_intern* names, uint32_t dict, const char* key) {
   const tide_value value = tide_intern_value(names, tide_intern_value_find(names, dict, key));
@@ -61,7 +61,7 @@ static const char* range_at(const tide_trace* trace, size_t device, uint64_t tim
   return open.count > 0 ? open.names[open.count - 1] : NULL;
 }
 
-// What an entry says of itself.
+// The metadata of an entry itself.
 static const char* entry_words(const tide_intern* names, const tide_trace_entry* entry) {
   const tide_note note = tide_intern_note(names, entry->note);
   const char* const metadata = tide_intern_text(names, note.metadata, NULL);
@@ -75,7 +75,7 @@ tool_moment tool_moment_of(const tide_trace* trace, size_t device, uint64_t at) 
   const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
   tool_moment moment = { .at = at, .is_end = count == 0 };
   if (at >= count) return moment;
-  if (tide_trace_get_about(trace).has_steps) return moment;  // what entries say are names of buffers
+  if (tide_trace_get_about(trace).has_steps) return moment;  // their notes are names of buffers
   const uint64_t start = entries[0].time_ns;
   moment.has_time = entries[at].time_ns >= start && (entries[at].absent & TIDE_ENTRY_TIME) == 0;
   if (moment.has_time) moment.ms = (double)(entries[at].time_ns - start) / 1e6;
@@ -91,7 +91,7 @@ const char* tool_moment_text(const tool_moment* moment, char out[TOOL_MOMENT_TEX
   }
   int length = snprintf(out, TOOL_MOMENT_TEXT, "entry %llu", (unsigned long long)moment->at);
   if (moment->has_time) {
-    length += snprintf(out + length, TOOL_MOMENT_TEXT - (size_t)length, ", %.3f s after the first",
+    length += snprintf(out + length, TOOL_MOMENT_TEXT - (size_t)length, ", %.3f s into the recording",
                        moment->ms / 1e3);
   }
   if (moment->during != NULL)

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// When something was: the number of the entry, the time, and what the program said it was doing.
+// A point of a trace: the number of the entry, the time, and what the program was doing.
 #ifndef TIDEMARK_TOOL_MOMENT_H
 #define TIDEMARK_TOOL_MOMENT_H
 
 #include "tidemark/ledger.h"
 
 typedef struct tool_moment {
-  uint64_t at;    // number of the entry; TIDE_LEDGER_BEFORE: before the first
-  bool is_end;    // there are no entries, so that the end is all that is known
-  bool has_time;  // of the entry; false where times are steps
-  double ms;      // since the first entry
-  const char*
-      during;  // a range that was under way, or what the entry says; borrowed from the trace; may be NULL
+  uint64_t at;         // number of the entry; TIDE_LEDGER_BEFORE: before the first
+  bool is_end;         // there are no entries, so only the final state is known
+  bool has_time;       // false if times are steps
+  double ms;           // since the first entry
+  const char* during;  // the open range, or the entry's metadata; borrowed from the trace; may be NULL
 } tool_moment;
 
 tool_moment tool_moment_of(const tide_trace* trace, size_t device, uint64_t at);
 
-// entry 1203, 12.300 s after the first, during "forward"
+// entry 1203, 12.300 s into the recording, during "forward"
 #define TOOL_MOMENT_TEXT 512
 const char* tool_moment_text(const tool_moment* moment, char out[TOOL_MOMENT_TEXT]);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Reads a trace or a planning problem from a file or from standard input. The first bytes tell whether it is
-// compressed, and what format it has. It is decoded as it is read, straight into the reader's memory, so that
-// no whole copy ever exists. Progress is the share of the file's bytes read, whatever they decode to.
+// Reads a trace or a planning problem from a file or from standard input. Compression and format are detected
+// from the first bytes. Data is decoded while it is read, directly into the reader's memory, so there is
+// never a whole copy. Progress is the share of the file's bytes that were read.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -17,36 +17,36 @@
 
 #define INPUT_BUFFER 65536
 
-// What a compressed file may become: recordings shrink to a tenth or a thirtieth. Beyond the first bytes a
-// file that becomes more than this is made to take memory and time.
+// Limits on the decompressed size. Recordings compress to between a tenth and a thirtieth; a file that
+// expands much more is probably an attack on memory and time.
 #define UNPACKED_FIRST ((uint64_t)64 << 20)
 #define UNPACKED_TIMES 256u
 #define UNPACKED_MOST ((uint64_t)16 << 30)
 
-static uint64_t unpacked_allowed;  // as --max-unpacked says; 0: it does not
+static uint64_t unpacked_allowed;  // from --max-unpacked; 0: not given
 
 void tool_unpacked_allow(uint64_t bytes) { unpacked_allowed = bytes; }
 
 typedef struct input {
   int descriptor;
   const char* path;
-  uint64_t file_bytes;      // 0: not known
-  uint64_t taken_bytes;     // of the file, so far
-  uint64_t unpacked_bytes;  // that came out of the decoder
+  uint64_t file_bytes;      // 0: unknown
+  uint64_t taken_bytes;     // read from the file so far
+  uint64_t unpacked_bytes;  // decoded so far
   const tool_codec* codec;  // NULL: not compressed
   void* decoder;            // owned
-  bool is_file_end;         // nothing more comes from the file
-  bool is_end;              // nothing more comes out of the decoder
-  size_t next;              // what is in the buffer: [next, filled)
+  bool is_file_end;         // the file has been read completely
+  bool is_end;              // all output of the decoder has been read
+  size_t next;              // the buffer contains [next, filled)
   size_t filled;
   tool_progress* progress;  // owned
-  size_t head_next;         // decoded bytes that were peeked at and not yet read: [head_next, head_bytes)
+  size_t head_next;         // decoded bytes that were only peeked at: [head_next, head_bytes)
   size_t head_bytes;
   unsigned char head[TIDE_FORMAT_HEAD];
   unsigned char buffer[INPUT_BUFFER];
 } input;
 
-// Reads from the file; 0 bytes are its end.
+// Reads from the file; 0 bytes mean its end.
 static tide_status file_read(input* in, void* out, size_t room, size_t* out_bytes) {
   ssize_t got = 0;
   do got = read(in->descriptor, out, room);
@@ -77,7 +77,7 @@ static tide_status plain_read(input* in, void* out, size_t room, size_t* out_byt
   return TIDE_OK;
 }
 
-// One step of the decoder with what is in the buffer; adds to `out_bytes`.
+// Runs one step of the decoder on the buffer, and adds to `out_bytes`.
 static tide_status decoder_step(input* in, void* out, size_t room, size_t* out_bytes) {
   tool_flow flow = { in->buffer + in->next, in->filled - in->next, out, room, in->is_file_end, NULL };
   const size_t had_bytes = flow.in_bytes;
@@ -91,7 +91,7 @@ static tide_status decoder_step(input* in, void* out, size_t room, size_t* out_b
                      flow.problem);
   const bool is_stuck = flow.in_bytes == had_bytes && *out_bytes == 0 && !in->is_end;
   if (is_stuck && (in->is_file_end || had_bytes > 0))
-    return TIDE_FAIL(TIDE_ERR_FORMAT, "the %s data is cut off at byte %llu", in->codec->name, at);
+    return TIDE_FAIL(TIDE_ERR_FORMAT, "the %s data is truncated at byte %llu", in->codec->name, at);
   return TIDE_OK;
 }
 
@@ -107,7 +107,7 @@ static tide_status unpacked_count(input* in, size_t bytes) {
   const uint64_t limit = unpacked_limit(in);
   in->unpacked_bytes += bytes;
   TIDE_REQUIRE(in->unpacked_bytes <= limit, TIDE_ERR_LIMIT,
-               "%llu bytes of %s become more than %s; if that is meant, allow more with --max-unpacked",
+               "%llu bytes of %s data decompress to more than %s; --max-unpacked allows more",
                (unsigned long long)in->taken_bytes, in->codec->name, tool_size_text(limit, text));
   return TIDE_OK;
 }
@@ -135,7 +135,7 @@ static tide_status input_read(void* user, void* out, size_t room, size_t* out_by
   return TIDE_OK;
 }
 
-// Decodes the bytes that tell the format. They are read again afterwards.
+// Decodes the bytes that identify the format. They are read again afterwards.
 static tide_status input_peek(input* in) {
   size_t got = 1;
   while (in->head_bytes < sizeof in->head && got > 0) {
@@ -145,16 +145,16 @@ static tide_status input_peek(input* in) {
   return TIDE_OK;
 }
 
-// Reads enough to see whether it is compressed, and with what.
+// Reads enough to detect the compression.
 static tide_status input_begin(input* in) {
   while (in->filled < TOOL_MAGIC_BYTES && !in->is_file_end) TIDE_TRY(buffer_fill(in));
   in->codec = tool_codec_by_magic(in->buffer, in->filled);
   if (in->codec == NULL) return TIDE_OK;
   TIDE_REQUIRE(in->codec->start != NULL, TIDE_ERR_UNSUPPORTED,
-               "is compressed with %s, and this program was built without %s", in->codec->name,
+               "is compressed with %s, but this program was built without %s", in->codec->name,
                in->codec->library);
   in->decoder = in->codec->start(false);
-  TIDE_REQUIRE(in->decoder != NULL, TIDE_ERR_NO_MEMORY, "no memory to decode %s", in->codec->name);
+  TIDE_REQUIRE(in->decoder != NULL, TIDE_ERR_NO_MEMORY, "out of memory for the %s decoder", in->codec->name);
   return TIDE_OK;
 }
 
@@ -174,7 +174,7 @@ static void input_close(input* in) {
   free(in);
 }
 
-// Opens a file, reads it, and closes it. With `out_problem`, a planning problem is read as such.
+// Opens, reads and closes a file. With `out_problem`, a planning problem is read as such.
 static tide_status file_load(const char* path, tide_problem** out_problem, tide_trace** out_trace) {
   input* const in = tool_alloc(1, sizeof *in);
   in->path = path;
@@ -190,12 +190,12 @@ static tide_status file_load(const char* path, tide_problem** out_problem, tide_
   return status;
 }
 
-// Says how the reading of a file ended.
+// Reports a failure, or a truncated file.
 static int file_report(const char* path, tide_status status, const tide_trace* trace) {
   const char* const name = strcmp(path, "-") == 0 ? "standard input" : path;
   if (status != TIDE_OK) return tool_fail("%s: %s", name, tool_error());
   if (tide_trace_get_about(trace).is_cut)
-    tool_warn("%s: its end is missing or damaged; this is about what comes before", name);
+    tool_warn("%s: the end is missing or damaged; the answer covers the part before it", name);
   return TOOL_DONE;
 }
 

@@ -123,7 +123,7 @@ int tool_device_choose(const tool_call* call, const tide_trace* trace, size_t* o
       *out = (size_t)number;
       return TOOL_DONE;
     }
-    return tool_fail("there is no device '%s'; the recording has %zu", text, count);
+    return tool_fail("no device '%s': the recording has %zu, numbered from 0", text, count);
   }
   for (size_t i = count; i-- > 0;) {
     if (device_is_known(trace, i)) *out = i;
@@ -135,7 +135,7 @@ int tool_top_parse(const tool_call* call, size_t otherwise, size_t* out) {
   const char* const text = tool_option_value(call, "top");
   uint64_t number = otherwise;
   if (text != NULL && !tool_number_parse(text, SIZE_MAX, &number))
-    return tool_fail("--top '%s': a number of rows is wanted", text);
+    return tool_fail("--top must be a number of rows, not '%s'", text);
   *out = (size_t)number;
   return TOOL_DONE;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark plan: gives every buffer of a planning problem, or every request of a recording, its place in one
-// arena. The search ends at a proof, at a limit, or at an interrupt from the keyboard, and what was found by
-// then is the answer.
+// tidemark plan: places every buffer of a planning problem, or every request of a recording, in one arena.
+// The search ends with a proof, at a limit, or at an interrupt from the keyboard; the best plan so far is the
+// answer.
 #include "planning.h"
 
 #include <math.h>
@@ -18,16 +18,17 @@
 #define PLAN_THREADS 1024u
 
 static const tool_option options[] = {
-  { "capacity", 'c', "SIZE", "end at the first plan that fits into this (default: look for the smallest)" },
-  { "align", 'a', "N", "place buffers at multiples of this, beside their own alignment (default: 1)" },
-  { "seconds", 's', "S", "the search ends after this long; 0: no limit (default: 10)" },
-  { "nodes", 'n', "N", "the search ends after so many placements; 0: no limit (default: 0)" },
-  { "threads", 't', "N", "search with this many; 0: as many as there are processors (default: 1)" },
-  { "seed", 0, "K", "a number that steers the search (default: 0)" },
-  { "keep-hints", 'k', NULL, "the hints of the file are an earlier plan: move few buffers away from them" },
-  { "device", 'd', "N", "the device of a recording (default: the first that something is known of)" },
-  { "output", 'o', "FILE", "write the plan to this file, as MiniMalloc's CSV; '-' is standard output" },
-  { "svg", 0, "FILE", "draw the plan to this file" },
+  { "capacity", 'c', "SIZE", "stop at the first plan of at most this size (default: look for the smallest)" },
+  { "align", 'a', "N", "place buffers at multiples of N, besides their own alignment (default: 1)" },
+  { "seconds", 's', "S", "stop the search after S seconds; 0 is no limit (default: 10)" },
+  { "nodes", 'n', "N", "stop the search after N placements; 0 is no limit (default: 0)" },
+  { "threads", 't', "N", "number of search threads; 0 is one per processor (default: 1)" },
+  { "seed", 0, "K", "seed of the search (default: 0)" },
+  { "keep-hints", 'k', NULL,
+    "take the hints of the file as an earlier plan, and move few buffers away from them" },
+  { "device", 'd', "N", "the device of a recording (default: the first with any data)" },
+  { "output", 'o', "FILE", "write the plan to FILE as MiniMalloc CSV; '-' is standard output" },
+  { "svg", 0, "FILE", "draw the plan to FILE" },
   { NULL, 0, NULL, NULL },
 };
 
@@ -38,7 +39,7 @@ int tool_capacity_parse(const tool_call* call, uint64_t* out, bool* out_is_given
   const char* const text = tool_option_value(call, "capacity");
   *out_is_given = text != NULL;
   if (text == NULL || (tool_size_parse(text, out) && *out <= TIDE_PLAN_MAX_BYTES)) return TOOL_DONE;
-  return tool_fail("--capacity is a size such as 1048576 or 24GiB, not '%s'", text);
+  return tool_fail("--capacity must be a size such as 1048576 or 24GiB, not '%s'", text);
 }
 
 static int seconds_parse(const tool_call* call, double* out) {
@@ -48,15 +49,16 @@ static int seconds_parse(const tool_call* call, double* out) {
   if (text == NULL) return TOOL_DONE;
   *out = strtod(text, &end);
   const bool is_number = *text >= '0' && *text <= '9' && *end == '\0' && isfinite(*out);
-  return is_number ? TOOL_DONE : tool_fail("--seconds is a number such as 10 or 0.5, not '%s'", text);
+  return is_number ? TOOL_DONE : tool_fail("--seconds must be a number such as 10 or 0.5, not '%s'", text);
 }
 
-// The number of an option; `out` is as it was if there is none.
+// Reads the number of an option; `out` is unchanged if it is not given.
 static int count_parse(const tool_call* call, const char* name, uint64_t most, uint64_t* out) {
   const char* const text = tool_option_value(call, name);
   if (text == NULL || tool_number_parse(text, most, out)) return TOOL_DONE;
-  if (most == UINT64_MAX) return tool_fail("--%s is a whole number, not '%s'", name, text);
-  return tool_fail("--%s is a whole number of at most %llu, not '%s'", name, (unsigned long long)most, text);
+  if (most == UINT64_MAX) return tool_fail("--%s must be a whole number, not '%s'", name, text);
+  return tool_fail("--%s must be a whole number of at most %llu, not '%s'", name, (unsigned long long)most,
+                   text);
 }
 
 static int options_parse(const tool_call* call, tide_plan_options* out) {
@@ -72,37 +74,37 @@ static int options_parse(const tool_call* call, tide_plan_options* out) {
 
 static bool is_standard_output(const char* path) { return path != NULL && strcmp(path, "-") == 0; }
 
-// Only one thing can go to standard output, or to one file; and nothing over the problem.
+// At most one output goes to standard output or to a file, and none may overwrite the input.
 static int outputs_check(const tool_call* call) {
   const char* const file = call->operands[0];
   const char* const output = tool_option_value(call, "output");
   const char* const picture = tool_option_value(call, "svg");
-  if (is_standard_output(picture)) return tool_fail("--svg is the name of a file");
+  if (is_standard_output(picture)) return tool_fail("--svg must name a file");
   if (is_standard_output(output) && call->is_json)
     return tool_fail("--json and the plan cannot both go to standard output");
   if (output != NULL && tool_file_is_input(output, file))
-    return tool_fail("-o %s: the plan would replace the file that is read", output);
+    return tool_fail("-o %s: the plan would overwrite the input", output);
   if (picture != NULL && tool_file_is_input(picture, file))
-    return tool_fail("--svg %s: the picture would replace the file that is read", picture);
+    return tool_fail("--svg %s: the picture would overwrite the input", picture);
   if (output != NULL && picture != NULL && tool_file_is_same(output, picture))
-    return tool_fail("--svg %s: the picture would replace the plan, which goes to the same file", picture);
+    return tool_fail("--svg %s: the picture would overwrite the plan, which goes to the same file", picture);
   return TOOL_DONE;
 }
 
 // ---------------------------------------------------------------------------------------------------
 // The problem
 
-// Raises all alignments to their least common multiple with the one asked for.
+// Raises all alignments to their least common multiple with that of --align.
 static int buffers_align(tool_planning* p) {
   const char* const text = tool_option_value(p->call, "align");
   uint64_t unit = 1;
   if (text != NULL && (!tool_size_parse(text, &unit) || unit == 0))
-    return tool_fail("--align is a size such as 512 or 2MiB, not '%s'", text);
+    return tool_fail("--align must be a size such as 512 or 2MiB, not '%s'", text);
   for (size_t i = 0; i < p->view.count; i++) {
     uint64_t* const alignment = &p->buffers[i].alignment;
     const uint64_t own = *alignment == 0 ? 1 : *alignment;
     if (!tide__mul(own / tide__gcd(own, unit), unit, alignment))
-      return tool_fail("--align %s: with the alignment %llu of '%s' it is more than can be counted", text,
+      return tool_fail("--align %s: combined with the alignment %llu of '%s' it is out of range", text,
                        (unsigned long long)own, tide_problem_name(p->problem, i, NULL));
   }
   return TOOL_DONE;
@@ -111,7 +113,7 @@ static int buffers_align(tool_planning* p) {
 static int problem_take(tool_planning* p) {
   bool has_capacity = false;
   int status = tool_capacity_parse(p->call, &p->capacity, &has_capacity);
-  // A planning problem has units of its own; a recording has bytes of a device.
+  // A planning problem may have any unit; a recording has bytes of a device.
   if (status == TOOL_DONE && has_capacity && p->is_recording)
     status = tool_size_ask("--capacity", tool_option_value(p->call, "capacity"), p->capacity);
   if (status != TOOL_DONE) return status;
@@ -139,7 +141,7 @@ static bool recording_has_streams(const tide_trace* trace, size_t device) {
   return false;
 }
 
-// What the recorded run itself needed.
+// What the recorded run needed.
 static tide_status recording_look(tool_planning* p) {
   tide_ledger* ledger = NULL;
   p->is_recording = p->trace != NULL && !tide_trace_get_about(p->trace).has_steps;
@@ -166,7 +168,7 @@ static int device_choose(tool_planning* p) {
   uint64_t number = 0;
   if (p->trace != NULL) return tool_device_choose(p->call, p->trace, &p->device);
   if (text == NULL || tool_number_parse(text, 0, &number)) return TOOL_DONE;
-  return tool_fail("there is no device '%s'; a planning problem has one", text);
+  return tool_fail("no device '%s': a planning problem has only device 0", text);
 }
 
 static int planning_open(tool_planning* p) {
@@ -188,7 +190,7 @@ static void search_interrupt(int number) {
   is_search_interrupted = 1;
 }
 
-// From now on an interrupt ends the search, and a second one the program. One that is ignored stays so.
+// From now on an interrupt ends the search, and a second one the program. An ignored signal stays ignored.
 static void search_guard(struct sigaction* before) {
   struct sigaction during = { .sa_handler = search_interrupt };
   during.sa_flags = (int)SA_RESETHAND | SA_RESTART;
@@ -200,10 +202,10 @@ static void search_guard(struct sigaction* before) {
 typedef struct search_view {
   tool_progress* progress;
   const tide_plan_options* options;
-  uint64_t peak;  // that the bar shows
+  uint64_t peak;  // shown in the bar
 } search_view;
 
-// How far the search is from the nearer of its limits; below 0: it has none.
+// The progress towards the nearer limit; below 0 if there is none.
 static double search_share(const tide_plan_options* limits, const tide_plan_progress* now) {
   const double time = limits->seconds > 0 ? now->seconds / limits->seconds : -1;
   const double nodes = limits->nodes > 0 ? (double)now->nodes / (double)limits->nodes : -1;
@@ -284,13 +286,15 @@ static int plan_verb_run(const tool_call* call) {
 
 const tool_verb tool_plan = {
   .name = "plan",
-  .summary = "place buffers with known lifetimes into the smallest arena",
+  .summary = "place buffers with known lifetimes in the smallest arena",
   .operands = "FILE",
   .text =
-      "FILE is a planning problem as MiniMalloc has it, or a recording, whose requests are the buffers: the "
-      "answer then says how small an arena would have served the run. Offsets that the problem gives are "
-      "fixed. An interrupt (Ctrl-C) ends the search with the best plan so far. Exit status 1: there is no "
-      "plan; 3: none was found before a limit was reached. Then nothing is written.",
+      "FILE is a planning problem in MiniMalloc's CSV format, or a recording. The requests of a recording "
+      "are "
+      "the buffers, and the answer says how small an arena would have served the run. Offsets that a problem "
+      "gives are fixed. Ctrl-C ends the search and keeps the best plan so far. Exit status 1: there is no "
+      "plan; "
+      "3: none was found before a limit was reached. In both cases nothing is written.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

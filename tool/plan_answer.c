@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What tidemark plan says: first the finding and why it holds, then the figures. The reason is that of the
-// solver's proof, told with the names of the buffers.
+// The answer of tidemark plan: first the finding with its reason, then the figures. The reason is the
+// solver's proof, with the names of the buffers.
 #include "planning.h"
 #include "report.h"
 
@@ -38,27 +38,27 @@ static void words_add_exact(tool_words* w, const char* before, uint64_t bytes, c
 
 static void words_add_live(const tool_planning* p, tool_words* w) {
   const size_t live = planning_live(p);
-  if (live == 1) tool_words_add(w, "the buffer that lives at %llu needs ", number(p->outcome.proof.instant));
-  else tool_words_add(w, "the %zu buffers that live at %llu need ", live, number(p->outcome.proof.instant));
+  if (live == 1) tool_words_add(w, "the buffer live at time %llu needs ", number(p->outcome.proof.instant));
+  else tool_words_add(w, "the %zu buffers live at time %llu need ", live, number(p->outcome.proof.instant));
 }
 
-// Why the bound holds, as half a sentence.
+// Why the bound holds, as a clause.
 static void words_add_bound(const tool_planning* p, tool_words* w) {
   const tide_plan_proof* const proof = &p->outcome.proof;
   switch (proof->reason) {
     case TIDE_PLAN_LOAD:
       words_add_live(p, w);
-      tool_words_add(w, "as much");
+      tool_words_add(w, "that much");
       break;
     case TIDE_PLAN_SEARCH: tool_words_add(w, "every smaller arrangement was ruled out"); break;
     case TIDE_PLAN_BUFFER:
-      tool_words_add(w, "'%s' alone needs as much", planning_name(p, proof->buffer));
+      tool_words_add(w, "'%s' alone needs that much", planning_name(p, proof->buffer));
       break;
     case TIDE_PLAN_PAIR:
-      tool_words_add(w, "'%s' and '%s' together need as much", planning_name(p, proof->buffer),
+      tool_words_add(w, "'%s' and '%s' together need that much", planning_name(p, proof->buffer),
                      planning_name(p, proof->other));
       break;
-    default: tool_words_add(w, "nothing has to be held"); break;
+    default: tool_words_add(w, "there is nothing to place"); break;
   }
 }
 
@@ -71,16 +71,17 @@ static void finding_of_plan(const tool_planning* p, tool_words* w) {
     words_add_bound(p, w);
     tool_words_add(w, ".");
   } else if (planning_has_capacity(p)) {
-    words_add_exact(w, " and fits the capacity; a smaller one may do, but none below ", o->lower_bound, ".");
+    words_add_exact(w, " and fits the capacity; a smaller one may exist, but none below ", o->lower_bound,
+                    ".");
   } else {
-    words_add_exact(w, "; a smaller one may do, but none below ", o->lower_bound, "");
+    words_add_exact(w, "; a smaller one may exist, but none below ", o->lower_bound, "");
     tool_words_add(w, ": ");
     words_add_bound(p, w);
     tool_words_add(w, ".");
   }
 }
 
-// Why one buffer cannot lie where it must.
+// Why one buffer cannot be placed.
 static void words_add_misfit(const tool_planning* p, tool_words* w) {
   const size_t at = p->outcome.proof.buffer;
   const tide_plan_buffer* const buffer = &p->view.buffers[at];
@@ -89,17 +90,17 @@ static void words_add_misfit(const tool_planning* p, tool_words* w) {
   tool_words_add(w, "'%s'", planning_name(p, at));
   words_add_exact(w, ", ", buffer->bytes, "");
   if (is_fixed && buffer->alignment > 1 && buffer->offset % buffer->alignment != 0)
-    tool_words_add(w, ", must lie at %llu, which is no multiple of %llu.", number(buffer->offset),
+    tool_words_add(w, ", is fixed at %llu, which is not a multiple of %llu.", number(buffer->offset),
                    number(buffer->alignment));
   else if (is_fixed && (buffer->bytes > most || buffer->offset > most - buffer->bytes))
-    tool_words_add(w, ", must lie at %llu, and ends beyond %llu.", number(buffer->offset), number(most));
+    tool_words_add(w, ", is fixed at %llu and ends beyond %llu.", number(buffer->offset), number(most));
   else if (buffer->bytes > most) words_add_exact(w, ", is larger than ", most, ".");
-  else tool_words_add(w, ", cannot lie where it must.");
+  else tool_words_add(w, ", cannot be placed at its fixed offset.");
 }
 
 static void words_add_clash(const tool_planning* p, tool_words* w) {
   const tide_plan_proof* const proof = &p->outcome.proof;
-  tool_words_add(w, "'%s' and '%s' must lie where they overlap: at %llu and at %llu.",
+  tool_words_add(w, "'%s' and '%s' are fixed where they overlap: at %llu and at %llu.",
                  planning_name(p, proof->buffer), planning_name(p, proof->other),
                  number(p->view.buffers[proof->buffer].offset), number(p->view.buffers[proof->other].offset));
 }
@@ -124,7 +125,7 @@ static void finding_of_doubt(const tool_planning* p, tool_words* w) {
   const tide_plan_outcome* const o = &p->outcome;
   tool_words_add(w, "No plan was found%s", p->is_interrupted ? "" : " before a limit was reached");
   words_add_exact(w, ", and none was ruled out: at least ", o->lower_bound, " are needed");
-  if (o->peak != 0) words_add_exact(w, ", the smallest that was found needs ", o->peak, "");
+  if (o->peak != 0) words_add_exact(w, "; the smallest plan found needs ", o->peak, "");
   tool_words_add(w, ".");
 }
 
@@ -142,33 +143,31 @@ void tool_planning_refuse(const tool_planning* p) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What it would have meant for the recorded run
+// What the plan means for the recorded run
 
 static void recording_emit_words(const tool_planning* p, tool_emit* emit) {
   tool_words w = { .length = 0 };
   if (!p->is_recording || p->offsets == NULL) return;
-  words_add_exact(&w, "An arena of this size would have served the run: live at its peak were ",
-                  p->peaks.live.bytes, "");
+  words_add_exact(&w, "An arena of this size would have served the run: at its peak, ", p->peaks.live.bytes,
+                  " were live");
   if (p->knows_reserved && p->peaks.reserved.bytes > 0) {
     words_add_exact(&w, "; its allocator reserved ", p->peaks.reserved.bytes, "");
     tool_words_add(&w, ", %.3f times the arena", tool_share(p->peaks.reserved.bytes, p->outcome.peak));
   }
   tool_words_add(&w, ".");
   if (p->has_streams)
-    tool_words_add(&w,
-                   " Requests of several streams share its memory in the order of their entries, so these "
-                   "streams would have to wait for each other.");
+    tool_words_add(
+        &w, " Requests of several streams would share its memory in the order of their entries, so these "
+            "streams would have to wait for each other.");
   if (p->faults.blocks_before > 0)
-    tool_words_add(&w, " The recording begins in the middle: what was there before lives from time 0 on, as "
-                       "far as the recording tells.");
+    tool_words_add(&w, " The recording begins in the middle of the run: earlier blocks are live from time 0 "
+                       "on, as far as the recording shows.");
   tool_emit_words(emit, "%s", w.text);
 }
 
 static void recording_emit(const tool_planning* p, tool_emit* emit) {
-  if (p->is_recording) tool_emit_uint(emit, "peak_allocated", NULL, p->peaks.live.bytes);
-  else tool_emit_text(emit, "peak_allocated", NULL, NULL);
-  if (p->knows_reserved) tool_emit_uint(emit, "recorded_reserved", NULL, p->peaks.reserved.bytes);
-  else tool_emit_text(emit, "recorded_reserved", NULL, NULL);
+  tool_emit_uint_if(emit, p->is_recording, "peak_allocated", NULL, p->peaks.live.bytes);
+  tool_emit_uint_if(emit, p->knows_reserved, "recorded_reserved", NULL, p->peaks.reserved.bytes);
   tool_emit_uint(emit, "blocks_before", NULL, p->faults.blocks_before);
   tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(p->trace).is_cut);
 }
@@ -176,7 +175,7 @@ static void recording_emit(const tool_planning* p, tool_emit* emit) {
 // ---------------------------------------------------------------------------------------------------
 // The figures
 
-// A size, or nothing.
+// A size, or null.
 static void exact_emit(tool_emit* emit, const char* key, const char* label, bool is_known, uint64_t bytes) {
   char size[TOOL_PLAN_SIZE];
   if (is_known) {
@@ -199,10 +198,8 @@ static void proof_emit(const tool_planning* p, tool_emit* emit) {
   const bool is_pair = proof->reason == TIDE_PLAN_PAIR;
   tool_emit_open(emit, "proof", NULL);
   tool_emit_text(emit, "reason", NULL, reasons[proof->reason]);
-  if (is_load) tool_emit_uint(emit, "instant", NULL, proof->instant);
-  else tool_emit_text(emit, "instant", NULL, NULL);
-  if (is_load) tool_emit_uint(emit, "live", NULL, planning_live(p));
-  else tool_emit_text(emit, "live", NULL, NULL);
+  tool_emit_uint_if(emit, is_load, "instant", NULL, proof->instant);
+  tool_emit_uint_if(emit, is_load, "live", NULL, is_load ? planning_live(p) : 0);
   position_emit(p, emit, "buffer", is_pair || proof->reason == TIDE_PLAN_BUFFER, proof->buffer);
   position_emit(p, emit, "other", is_pair, proof->other);
   tool_emit_close(emit);

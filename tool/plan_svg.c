@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The picture of a plan: time to the right, offsets upwards, a rectangle for each piece of memory that a
-// buffer holds, so that a gap is a hole. Buffers of one size have one colour. Pointing at one shows its
-// name.
+// The picture of a plan: time goes to the right, offsets upwards. Each piece of memory that a buffer holds is
+// a rectangle, so a gap is a hole. Buffers of one size share a colour. Pointing at a buffer shows its name.
 //
-// Coordinates are whole tenths of a point, which keeps them short. A piece that would be narrower or lower
-// than a point has no rectangle and no name of its own: such pieces darken the cells of a grid, one point
-// wide and high, and what is dark in a row of it is one stroke. If too many pieces are left, the larger ones
-// have rectangles and the others go to the grid, so that a picture has a few megabytes at most.
-// Cost: O(n) for n pieces, some ten times; the grid has 648,000 bytes.
+// Coordinates are whole tenths of a point, which keeps them short. A piece narrower or lower than a point has
+// no rectangle and no name: such pieces darken the cells of a grid, one point wide and high, and neighbouring
+// dark cells of a row are one stroke. If too many pieces are left, only the larger ones get rectangles, so a
+// picture has a few megabytes at most. Cost: O(n) for n pieces, some ten times; the grid has 648,000 bytes.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +30,7 @@
 #define SVG_RECTANGLES 30000u  // at most
 #define SVG_COLORS 12u
 #define SVG_TICKS 8.0  // about
-#define SVG_NAME 60u   // letters of a name that are shown
+#define SVG_NAME 60u   // letters shown of a name
 #define SVG_FAR 1.5    // a capacity this many times the peak is not drawn
 
 static const char* const svg_colors[SVG_COLORS] = { "#4c78a8", "#f58518", "#54a24b", "#e45756",
@@ -83,7 +81,8 @@ __attribute__((format(printf, 2, 3))) static void svg_put(svg_picture* s, const 
   if (length > 0) svg_put_bytes(s, text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
 }
 
-// A text from outside: what is no UTF-8 or no letter of XML is replaced, and it is cut if it is long.
+// Text from a file: invalid UTF-8 and characters that XML does not allow are replaced, long text is
+// truncated.
 static void svg_put_name(svg_picture* s, const char* name) {
   char* const shown = tool_display_text(name, false);
   const size_t bytes = strlen(shown);
@@ -118,7 +117,7 @@ static bool svg_is_held(const tide_plan_buffer* buffer) {
   return buffer->bytes > 0 && buffer->lower < buffer->upper;
 }
 
-// Times from the first to the last at which something lives, and offsets to the highest line.
+// The scales: times from the first to the last live instant, and offsets up to the highest line.
 static void svg_scale(svg_picture* s) {
   const tool_planning* const p = s->planning;
   uint64_t last_time = 0;
@@ -178,7 +177,7 @@ static bool svg_is_hidden(const svg_picture* s, const svg_piece* piece) {
          (double)(piece->last - piece->first) * s->offset_scale < s->least_side;
 }
 
-// How many pieces have a rectangle of their own.
+// Decides which pieces have a rectangle of their own.
 static size_t svg_shown_count(svg_picture* s) {
   size_t count = 0;
   s->hidden = 0;
@@ -245,7 +244,7 @@ static size_t svg_cell(double place, size_t count) {
   return cell >= (double)count ? count - 1 : (size_t)cell;
 }
 
-// Darkens all cells that a piece touches; it ends before the cell that its end lies on the edge of.
+// Darkens all cells that a piece touches. An end on the edge of a cell does not touch that cell.
 static void svg_grid_add(svg_picture* s, const svg_piece* piece) {
   const size_t left = svg_cell((double)(piece->lower - s->first_time) * s->time_scale, SVG_COLUMNS);
   const size_t low = svg_cell((double)piece->first * s->offset_scale, SVG_ROWS);
@@ -282,7 +281,7 @@ static void svg_put_grid(svg_picture* s) {
   svg_grid_fill(s);
   svg_put(s, "<path class=\"grid\" d=\"");
   for (size_t row = 0; row < SVG_ROWS; row++) svg_put_grid_row(s, row);
-  svg_put(s, "\"><title>%llu pieces too small to be drawn one by one</title></path>\n",
+  svg_put(s, "\"><title>%llu pieces too small to draw one by one</title></path>\n",
           (unsigned long long)s->hidden);
 }
 
@@ -297,7 +296,7 @@ static double svg_step(double whole) {
   return power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
 }
 
-// How many steps fit into the whole; what ends a hair below a step counts.
+// The number of steps in the whole, with tolerance for rounding.
 static int svg_step_count(double whole, double step) { return (int)floor(whole / step + 0.001); }
 
 static void svg_put_times(svg_picture* s) {
@@ -385,11 +384,11 @@ static void svg_put_head(svg_picture* s) {
 static void svg_put_notes(svg_picture* s) {
   const tool_planning* const p = s->planning;
   char size[TOOL_SIZE_TEXT];
-  svg_put(s, "<text x=\"%d\" y=\"%d\" class=\"end\">one colour, one size", SVG_LEFT + SVG_PLOT_WIDTH,
-          SVG_BOTTOM + 400);
-  if (s->hidden > 0) svg_put(s, "; %llu pieces too small to be seen are grey", (unsigned long long)s->hidden);
+  svg_put(s, "<text x=\"%d\" y=\"%d\" class=\"end\">buffers of one size share a colour",
+          SVG_LEFT + SVG_PLOT_WIDTH, SVG_BOTTOM + 400);
+  if (s->hidden > 0) svg_put(s, "; %llu pieces too small to see are grey", (unsigned long long)s->hidden);
   if (p->view.pools > 0 && p->capacity > s->top)
-    svg_put(s, "; the capacity, %s, is higher", tool_size_text(p->capacity, size));
+    svg_put(s, "; the capacity, %s, is above the picture", tool_size_text(p->capacity, size));
   svg_put_text(s, "</text>\n");
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the parts of tidemark plan share: a problem, what was asked, and the plan that was found.
+// What the parts of tidemark plan share: the problem, the options, and the plan.
 #ifndef TIDEMARK_TOOL_PLANNING_H
 #define TIDEMARK_TOOL_PLANNING_H
 
@@ -14,7 +14,7 @@ typedef struct tool_planning {
   tide_trace* trace;  // owned; NULL if the file is a planning problem
   size_t device;
   tide_problem* problem;      // owned
-  tide_plan_buffer* buffers;  // owned; those of the problem, aligned as was asked for
+  tide_plan_buffer* buffers;  // owned; those of the problem, with --align
   tide_plan_problem view;     // what is planned
   uint64_t capacity;          // of the view, if it has one
   tide_plan_options options;
@@ -22,7 +22,7 @@ typedef struct tool_planning {
   tide_plan_outcome outcome;
   const uint64_t* offsets;  // borrowed from the plan; NULL: there is none
   bool is_interrupted;
-  // Of a recording, and not of a planning problem.
+  // Only of a recording.
   bool is_recording;
   bool knows_reserved;
   bool has_streams;  // requests on more than one
@@ -30,14 +30,14 @@ typedef struct tool_planning {
   tide_ledger_faults faults;
 } tool_planning;
 
-// The bytes themselves with the size in a fitting unit: "1048576 bytes (1.00 MiB)".
+// A size in bytes and in a fitting unit: "1048576 bytes (1.00 MiB)".
 #define TOOL_PLAN_SIZE 64
 const char* tool_plan_size(uint64_t bytes, char out[TOOL_PLAN_SIZE]);
 
-// Reads the capacity of a call; `out` is as it was if there is none. On failure it says why.
+// Reads --capacity; `out` is unchanged if it is not given. On failure it prints why.
 int tool_capacity_parse(const tool_call* call, uint64_t* out, bool* out_is_given);
 
-// Prints the answer of the verb (plan_answer.c); and says on standard error why there is no plan.
+// Prints the answer of the verb (plan_answer.c), or on standard error why there is no plan.
 int tool_planning_emit(const tool_planning* p);
 void tool_planning_refuse(const tool_planning* p);
 

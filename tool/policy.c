@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the verbs that replay share on their command lines. The name of a policy is an option of the allocator
-// like any other, so that a policy the library does not have is refused by it.
+// Command-line options that the replaying verbs share.
 #include "policy.h"
 
 #include <string.h>
@@ -25,7 +24,7 @@ static int policy_refuse(const char* text) {
     const size_t length = strlen(names);
     (void)snprintf(names + length, sizeof names - length, "%s%s", i == 0 ? "" : ", ", tool_policy_names[i]);
   }
-  return tool_fail("--policy is NAME[:SETTINGS], not '%s'; names: %s", text, names);
+  return tool_fail("--policy must be NAME[:SETTINGS], not '%s'; the names are %s", text, names);
 }
 
 int tool_policy_parse(const char* text, tide_device_options* out) {
@@ -63,5 +62,5 @@ int tool_limit_parse(const tool_call* call, uint64_t* out) {
   *out = TIDE_NO_LIMIT;
   if (text == NULL) return TOOL_DONE;
   if (tool_size_parse(text, out) && *out > 0) return tool_size_ask("--limit", text, *out);
-  return tool_fail("--limit is a size such as 24GiB, not '%s'", text);
+  return tool_fail("--limit must be a size such as 24GiB, not '%s'", text);
 }

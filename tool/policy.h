@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Policies as they are named on the command line: NAME[:SETTINGS], SETTINGS in PyTorch's grammar.
+// Policies on the command line: NAME[:SETTINGS], with SETTINGS in PyTorch's grammar.
 #ifndef TIDEMARK_TOOL_POLICY_H
 #define TIDEMARK_TOOL_POLICY_H
 
 #include "tidemark/replay.h"
 #include "tool.h"
 
-// All policies there are, by their number, up to NULL.
+// The names of all policies by their number, up to NULL.
 extern const char* const tool_policy_names[];
 
-// Reads a policy; what its settings do not name has its default. Returns 0, or says what is wrong and returns
-// TOOL_USAGE.
+// Parses a policy; settings that are not named have their defaults. Returns 0, or prints what is wrong and
+// returns TOOL_USAGE.
 int tool_policy_parse(const char* text, tide_device_options* out);
 
 // The settings alone, and with the name before them: "torch:max_split_size_mb:64". They return `out`.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A bar on standard error for work that takes over a second, on a terminal only. A call costs one look at the
-// clock; the bar is drawn ten times a second at most. It is the affair of one thread at a time.
+// A progress bar on standard error for work that takes over a second, on a terminal only. A call costs one
+// read of the clock; the bar is drawn at most ten times a second. Only one thread may use it at a time.
 #include <stdlib.h>
 #include <time.h>
 
@@ -14,7 +14,7 @@
 #define BAR_CELLS 30
 
 struct tool_progress {
-  char* what;  // owned, fit for a screen
+  char* what;  // owned, sanitised
   uint64_t began_ns;
   uint64_t due_ns;  // when it is drawn next
   bool has_terminal;

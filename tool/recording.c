@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Opening a recording to replay it. Its peaks come from a ledger, which takes them from the recorded
+// Opens a recording for a replay. The recorded peaks come from a ledger, which follows the recorded
 // addresses.
 #include "recording.h"
 
@@ -23,8 +23,7 @@ static int device_choose(const tool_call* call, tool_recording* r) {
     while (r->device < count && !device_has_entries(r->trace, r->device)) r->device++;
   }
   if (device_has_entries(r->trace, r->device)) return TOOL_DONE;
-  return tool_fail("%s: there are no entries to replay%s", r->file,
-                   r->device < count ? " of that device" : "");
+  return tool_fail("%s: no entries to replay%s", r->file, r->device < count ? " on that device" : "");
 }
 
 static tide_status recording_follow(tool_recording* r) {
@@ -41,13 +40,13 @@ static tide_status recording_follow(tool_recording* r) {
   return TIDE_OK;
 }
 
-void tool_recording_emit_odd(tool_emit* emit, const tool_recording* r) {
-  if (r->odd_entries > 0)
+void tool_recording_emit_odd(tool_emit* emit, uint64_t count) {
+  if (count > 0)
     tool_emit_words(
         emit,
-        "%llu entries contradict others or lack them: the figures are as near as they allow. tidemark "
-        "info counts them.",
-        (unsigned long long)r->odd_entries);
+        "%llu entries contradict others, or refer to entries that are missing, so the figures are "
+        "approximate. tidemark info counts them.",
+        (unsigned long long)count);
 }
 
 int tool_recording_open(const tool_call* call, tool_recording* out) {
@@ -68,7 +67,7 @@ void tool_recording_close(tool_recording* recording) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Calls of empty_cache
+// Calls to empty_cache
 
 bool tool_recording_on_progress(void* user, uint64_t done, uint64_t count) {
   tool_progress_show(user, (double)done / (double)count);
@@ -87,7 +86,7 @@ static bool recording_gives_back(const tool_recording* r) {
 
 static tide_status recording_compare(tool_recording* r, uint64_t limit) {
   tide_replay_options o = TIDE_REPLAY_OPTIONS_INIT;
-  tool_progress* const progress = tool_progress_begin("looking for calls of empty_cache");
+  tool_progress* const progress = tool_progress_begin("looking for calls to empty_cache");
   const tide_device_options device = tide_replay_recorded_options(r->replay);
   o.device = &device;
   o.checks = true;

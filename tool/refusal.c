@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// For each refusal the memory of that moment is looked at once: O(blocks). What stood in the way is the
-// cheapest window: in each segment a range of neighbouring blocks, just long enough for the request, moves
-// from the lowest to the highest address; the one with the fewest bytes in use wins.
+// For each refusal the memory at that point is visited once: O(blocks). The blocks in the way are those of
+// the cheapest window: a range of neighbouring blocks, just long enough for the request, slides through each
+// segment; the one with the fewest bytes in use wins.
 #include "refusal.h"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static void refusal_add_free(tool_refusal* refusal, const tide_ledger_segment* s
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What stood in the way
+// Blocks in the way
 
 // Blocks [from, to) of a picture.
 typedef struct block_window {
@@ -50,7 +50,7 @@ static uint64_t block_used(const tide_ledger_block* block) {
   return block->state == TIDE_BLOCK_INACTIVE ? 0 : block->bytes;
 }
 
-// Is it the better answer? Fewer bytes, then fewer blocks, then the one that was found first.
+// Fewer bytes first, then fewer blocks, then the one that was found first.
 static bool window_is_better(const block_window* window, const block_window* best) {
   if (best->to == 0) return true;
   if (window->used != best->used) return window->used < best->used;

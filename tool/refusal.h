@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Why a request was refused: what was free then and where, and what stood in the way.
+// Why a request was refused: what was free and where, and which blocks were in the way.
 #ifndef TIDEMARK_TOOL_REFUSAL_H
 #define TIDEMARK_TOOL_REFUSAL_H
 
 #include "sums.h"
 #include "picture.h"
 
-// One that was refused. "Its place" is free memory that it could have been given: of its pool and stream, and
-// of segments for requests of its size.
+// A refused request. "Its place" is memory that it could use: of its pool and stream, in segments for
+// requests of its size.
 typedef struct tool_refusal {
   uint64_t at;             // number of the entry
-  uint64_t bytes;          // asked for, rounded
-  uint64_t segment_bytes;  // what the allocator would then have asked the device for
+  uint64_t bytes;          // requested, rounded
+  uint64_t segment_bytes;  // of the segment that the allocator then requested from the device
   uint64_t stream;
   uint32_t pool;
   uint32_t stack;
@@ -26,35 +26,35 @@ typedef struct tool_refusal {
   uint64_t place_free;  // in its place
   uint64_t place_pieces;
   uint64_t place_largest;
-  // The cheapest blocks of one segment in its place without which there would have been room.
+  // The live blocks of one segment, with the fewest bytes, without which it would have fitted.
   bool has_blockers;  // false: no segment is large enough
   uint64_t blocker_bytes;
   uint64_t largest_segment;     // in its place
   tide_ledger_block* blockers;  // owned; by address
   size_t blocker_count;
-  // Free memory by (pool, large) and stream; tool_range_pool() and tool_range_is_large() take the key apart.
+  // Free memory by (pool, large) and stream; tool_range_pool() and tool_range_is_large() decode the key.
   tool_sums ranges;
 } tool_refusal;
 
 uint32_t tool_range_pool(const tool_sum* range);
 bool tool_range_is_large(const tool_sum* range);
 
-// What all refusals of a device tell about the memory it could have.
+// Bounds on the memory that the run had, from all refusals of a device.
 typedef struct tool_limits {
-  uint64_t count;       // of refusals
-  uint64_t at_least;    // bytes that were reserved at some time
-  uint64_t less_than;   // bytes that were refused once; 0: nothing was
-  bool is_device_full;  // the device itself had less left than was needed, at the first refusal
-  uint64_t likely;      // bytes for a replay: what is certain, or what the full device had
+  uint64_t count;       // number of refusals
+  uint64_t at_least;    // peak of reserved bytes
+  uint64_t less_than;   // bytes that were refused once; 0: none were
+  bool is_device_full;  // at the first refusal, the device itself had less left than needed
+  uint64_t likely;      // bytes for a replay: `at_least`, or the memory of the full device
 } tool_limits;
 
-// Finds the first `room` refusals, and what all of them tell. On failure it says why and returns TOOL_USAGE.
+// Finds the first `room` refusals, and the bounds from all. On failure it prints why and returns TOOL_USAGE.
 int tool_refusals_find(const tide_trace* trace, size_t device, tide_ledger* ledger, tool_refusal* out,
                        size_t room, size_t* out_count, tool_limits* out_limits);
 void tool_refusal_fini(tool_refusal* refusal);
 
-// The memory that a run had which ran out of it, as far as its refusals tell; TIDE_NO_LIMIT: nothing was
-// refused, or it is not known what was reserved. On failure it says why and returns TOOL_USAGE.
+// The memory that a run had, as inferred from its refusals; TIDE_NO_LIMIT if nothing was refused or reserved
+// memory is unknown. On failure it prints why and returns TOOL_USAGE.
 int tool_limit_infer(const tide_trace* trace, size_t device, uint64_t* out);
 
 #endif

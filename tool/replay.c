@@ -13,11 +13,12 @@
 
 static const tool_option options[] = {
   { "policy", 'p', "NAME[:SETTINGS]",
-    "the allocator: torch or tide, with SETTINGS as in PYTORCH_CUDA_ALLOC_CONF (default: as recorded)" },
-  { "limit", 'l', "SIZE", "memory that may be reserved (default: no limit)" },
+    "the allocator policy: torch or tide, with SETTINGS as in PYTORCH_CUDA_ALLOC_CONF (default: as "
+    "recorded)" },
+  { "limit", 'l', "SIZE", "the most memory that may be reserved (default: no limit)" },
   { "scale", 's', "FACTOR", "multiply every size by FACTOR, as if batches were larger (default: 1)" },
   { "check", 'c', NULL, "compare every address, segment and refusal with the recording" },
-  { "device", 'd', "N", "the device whose entries are replayed (default: the first that has any)" },
+  { "device", 'd', "N", "the device to replay (default: the first with entries)" },
   { NULL, 0, NULL, NULL },
 };
 
@@ -31,7 +32,8 @@ static void tenths_emit(tool_emit* emit, const char* key, const uint64_t values[
 static void comparison_emit(tool_emit* emit, const tide_replay_result* r, bool checks) {
   const bool is_same = r->mismatch[0] == '\0';
   if (checks)
-    tool_emit_text(emit, NULL, "compared", is_same ? "the same as recorded" : "NOT the same as recorded");
+    tool_emit_text(emit, NULL, "comparison",
+                   is_same ? "identical to the recording" : "DIFFERS from the recording");
   tool_emit_uint(emit, "mismatched_addresses", checks ? "addresses that differ" : NULL,
                  r->mismatched_addresses);
   tool_emit_uint(emit, "mismatched_segments", checks ? "other differences" : NULL, r->mismatched_segments);
@@ -40,21 +42,20 @@ static void comparison_emit(tool_emit* emit, const tide_replay_result* r, bool c
 
 static void memory_emit(tool_emit* emit, const tide_replay_result* r) {
   tool_emit_bytes(emit, "peak_allocated", "peak allocated", r->peak_allocated);
-  tool_emit_bytes(emit, "peak_allocated_blocks", "peak in blocks", r->peak_blocks);
+  tool_emit_bytes(emit, "peak_allocated_blocks", "  as PyTorch counts", r->peak_blocks);
   tool_emit_bytes(emit, "peak_reserved", "peak reserved", r->peak_reserved);
   tool_emit_real(emit, "utilisation", "utilisation", tool_utilisation(r->peak_allocated, r->peak_reserved),
                  4);
-  tool_emit_uint(emit, "retries", "flushed and tried again", r->retries);
-  tool_emit_uint(emit, "ooms", "out of memory", r->ooms);
-  tool_emit_uint(emit, "inferred_empty_cache", "calls of empty_cache", r->inferred_empty_cache);
-  if (r->ooms > 0) tool_emit_uint(emit, "first_oom", "first at entry", r->first_oom);
-  else tool_emit_text(emit, "first_oom", NULL, NULL);
-  tool_emit_bytes(emit, "oom_bytes", r->ooms > 0 ? "asked for then" : NULL, r->oom_bytes);
+  tool_emit_uint(emit, "retries", "retries with cache freed", r->retries);
+  tool_emit_uint(emit, "ooms", "requests refused", r->ooms);
+  tool_emit_uint(emit, "inferred_empty_cache", "calls to empty_cache", r->inferred_empty_cache);
+  tool_emit_uint_if(emit, r->ooms > 0, "first_oom", "  first at entry", r->first_oom);
+  tool_emit_bytes(emit, "oom_bytes", r->ooms > 0 ? "  its size" : NULL, r->oom_bytes);
 }
 
 static void driver_emit(tool_emit* emit, const tide_replay_result* r, bool has_steps) {
-  tool_emit_uint(emit, "driver_allocs", "segments made", r->driver_allocs);
-  tool_emit_uint(emit, "driver_frees", "segments given back", r->driver_frees);
+  tool_emit_uint(emit, "driver_allocs", "segments allocated", r->driver_allocs);
+  tool_emit_uint(emit, "driver_frees", "segments freed", r->driver_frees);
   tool_emit_uint(emit, "driver_calls", "driver calls", r->driver_calls);
   tool_emit_real(emit, "driver_ms", "driver time (ms)", (double)r->driver_ns / 1e6, 3);
   tenths_emit(emit, "driver_calls_by_tenth", r->driver_calls_by_tenth, 1, 0);
@@ -71,24 +72,25 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_cut", NULL, about.is_cut);
   tool_emit_text(emit, "policy", "policy", tool_policy_names[o->device->policy]);
-  tool_emit_text(emit, "settings", "settings", tool_policy_settings(o->device, text));
-  if (o->limit != TIDE_NO_LIMIT) tool_emit_bytes(emit, "limit", "limit", o->limit);
-  else tool_emit_text(emit, "limit", NULL, NULL);
-  tool_emit_real(emit, "scale", o->scale != 1 ? "sizes times" : NULL, o->scale, 4);
+  tool_emit_text(emit, "settings", NULL, tool_policy_settings(o->device, text));
+  tool_emit_text(emit, NULL, "settings", text[0] != '\0' ? text : "(defaults)");
+  tool_emit_bytes_if(emit, o->limit != TIDE_NO_LIMIT, "limit", "limit", o->limit);
+  tool_emit_real(emit, "scale", o->scale != 1 ? "size factor" : NULL, o->scale, 4);
   tool_emit_uint(emit, "events", "entries", r->entries);
   tool_emit_uint(emit, "allocations", "allocations", r->allocations);
-  tool_emit_uint(emit, "blocks_before", r->blocks_before > 0 ? "blocks from before" : NULL, r->blocks_before);
-  tool_emit_bytes(emit, "bytes_before", r->blocks_before > 0 ? "  asked for" : NULL, r->bytes_before);
+  tool_emit_uint(emit, "blocks_before", r->blocks_before > 0 ? "blocks already there" : NULL,
+                 r->blocks_before);
+  tool_emit_bytes(emit, "bytes_before", r->blocks_before > 0 ? "  requested" : NULL, r->bytes_before);
   tool_emit_uint(emit, "skipped", r->skipped > 0 ? "releases of unknown blocks" : NULL, r->skipped);
   comparison_emit(emit, r, o->checks);
   memory_emit(emit, r);
   driver_emit(emit, r, about.has_steps);
   tool_emit_real(emit, "ns_per_event", "ns per entry", (double)r->run_ns / (double)r->entries, 1);
-  tool_recording_emit_odd(emit, recording);
+  tool_recording_emit_odd(emit, recording->odd_entries);
   if (r->peak_allocated > r->peak_reserved)
     tool_emit_words(
-        emit, "There is no utilisation: the recording has more live at once than the replay reserved. It "
-              "contradicts itself, or completes releases later than the replay did.");
+        emit, "There is no utilisation: more memory was live in the recording than the replay reserved. The "
+              "recording contradicts itself, or completes releases later than the replay.");
   return tool_emit_end(emit);
 }
 
@@ -118,9 +120,9 @@ static int scale_parse(const tool_call* call, double* out) {
   if (text == NULL) return TOOL_DONE;
   *out = strtod(text, &end);
   if (end == text || *end != '\0' || !(*out > 0 && *out <= 1024))
-    return tool_fail("--scale is a number above 0 and at most 1024, not '%s'", text);
+    return tool_fail("--scale must be a number above 0 and at most 1024, not '%s'", text);
   if (*out == 1 || tool_option_value(call, "check") == NULL) return TOOL_DONE;
-  return tool_fail("--check compares with the recording: it goes with no --scale");
+  return tool_fail("--check compares with the recording, so it cannot be combined with --scale");
 }
 
 static int replay_verb_run(const tool_call* call) {
@@ -146,13 +148,13 @@ const tool_verb tool_replay = {
   .name = "replay",
   .summary = "run the recorded requests through an allocator, without a GPU",
   .operands = "FILE",
-  .text =
-      "Says what memory the requests of a recording need under a policy, and what the calls of the driver "
-      "would cost. With --check everything that happens is compared with the recording, up to the first "
-      "difference. Memory that the recording gave back without a reason of its policy was given back by "
-      "calls "
-      "of empty_cache, which are made here as well. Exit status 1: with --check, something differs; else, it "
-      "ran out of memory.",
+  .text = "Shows how much memory the recorded requests need under a policy, and what the driver calls would "
+          "cost. "
+          "With --check, every step is compared with the recording, up to the first difference. Where the "
+          "recording "
+          "freed memory that its policy would have kept, the program called empty_cache; the replay calls it "
+          "there "
+          "too. Exit status 1: with --check, something differs; otherwise, a request ran out of memory.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

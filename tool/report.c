@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark report: the diagnosis. First what was found and the one thing to do, then the figures it rests
-// on: peaks, where memory sits that nobody asked for, who holds memory at the peak, and why requests were
-// refused. What it says of other settings was replayed, not guessed.
+// tidemark report: the diagnosis. First the finding and one piece of advice, then the figures behind them:
+// peaks, where reserved memory was lost, why requests were refused, and who holds memory at the peak. Every
+// statement about another setting comes from a replay with it.
 #include "report.h"
 
 #include <stdlib.h>
 
-#define REPORT_TOP 10      // rows of a table
-#define REPORT_WASTE 0.05  // of reserved memory: what fragmentation may cost without a word
-#define REPORT_PART 0.33   // of what fragmentation cost: a setting that saves less leaves the main cause
+#define REPORT_TOP 10     // rows of a table
+#define REPORT_LOSS 0.05  // share of reserved memory that fragmentation may cost without being reported
+#define REPORT_PART 0.33  // a setting that saves less than this share of the cost leaves the main cause
 
 static double report_utilisation(const tool_diagnosis* r) {
   return tool_utilisation(r->peaks.live.bytes, r->peaks.reserved.bytes);
 }
 
-// What fragmentation cost: blocks that overlap in a damaged recording may leave less reserved than live.
+// The cost of fragmentation. Overlapping blocks of a damaged recording may make less reserved than live.
 static uint64_t report_cost(const tool_diagnosis* r) {
   return r->peaks.reserved.bytes > r->peaks.live.bytes ? r->peaks.reserved.bytes - r->peaks.live.bytes : 0;
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Finding out
+// Analysis
 
 static int report_look(tool_diagnosis* r) {
   r->entry_count = tool_device_actions(r->trace, r->device, r->actions);
@@ -41,7 +41,7 @@ static int report_look(tool_diagnosis* r) {
   return status;
 }
 
-// Can another setting do better? None needs less than what is live.
+// Can another setting do better? No setting needs less than what is live.
 static bool report_may_gain(const tool_diagnosis* r) {
   if (!r->faults.is_from_start || r->entry_count == 0 || tide_trace_get_about(r->trace).has_steps)
     return false;
@@ -49,7 +49,8 @@ static bool report_may_gain(const tool_diagnosis* r) {
          tool_is_clearly_less(r->peaks.live.bytes, r->peaks.reserved.bytes);
 }
 
-// Without calls of empty_cache, if they cannot be found, and without any trial if nothing can be replayed.
+// Tries other settings, if the recording can be replayed; without calls to empty_cache, if they cannot be
+// found.
 static void report_try(tool_diagnosis* r) {
   r->advice.verdict = r->faults.is_from_start ? TOOL_VERDICT_KEEP : TOOL_VERDICT_UNKNOWN;
   r->recording = (tool_recording){ .trace = r->trace, .device = r->device, .is_from_start = true };
@@ -77,7 +78,7 @@ static void report_fini(tool_diagnosis* r) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The finding, and the one thing to do
+// The finding and the advice
 
 void tool_words_add(tool_words* w, const char* format, ...) {
   va_list list;
@@ -93,21 +94,21 @@ void tool_words_add_size(tool_words* w, const char* before, uint64_t bytes, cons
   tool_words_add(w, "%s%s%s", before, tool_size_text(bytes, size), behind);
 }
 
-// How often, when first, and how much.
+// How often requests were refused, and when and how large the first was.
 static void words_add_refusal(const tool_diagnosis* r, tool_words* w) {
   const tool_moment moment = tool_moment_of(r->trace, r->device, r->refusals[0].at);
   char when[TOOL_MOMENT_TEXT];
-  if (r->limits.count == 1) tool_words_add(w, "Out of memory once");
+  if (r->limits.count == 1) tool_words_add(w, "Out of memory once,");
   else tool_words_add(w, "Out of memory %llu times, the first", (unsigned long long)r->limits.count);
   tool_words_add(w, " at %s: ", tool_moment_text(&moment, when));
-  tool_words_add_size(w, "", r->refusals[0].bytes, " were asked for and refused");
+  tool_words_add_size(w, "a request for ", r->refusals[0].bytes, " was refused");
 }
 
-// What the verdict on settings says: the line to paste, and what it does.
+// The line to paste, and what it does.
 static void advice_to_set(const tool_diagnosis* r, tool_words* advice) {
   char line[TOOL_ADVICE_LINE];
   const bool is_unset = tool_advice_line(&r->advice, line)[0] == 'u';
-  tool_words_add(advice, "%s%s: replayed so, ", is_unset ? "Leave PYTORCH_CUDA_ALLOC_CONF unset" : "Set ",
+  tool_words_add(advice, "%s%s: in a replay, ", is_unset ? "Leave PYTORCH_CUDA_ALLOC_CONF unset" : "Set ",
                  is_unset ? "" : line);
   if (r->advice.recorded_bytes == 0) {
     tool_words_add(advice, "every request is served in the same memory.");
@@ -123,42 +124,39 @@ static void advice_to_set(const tool_diagnosis* r, tool_words* advice) {
 static void advice_of_refusal(const tool_diagnosis* r, tool_words* advice) {
   if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   else if (r->advice.verdict == TOOL_VERDICT_UNKNOWN)
-    tool_words_add(advice,
-                   "Less must be live at that moment, or in better places: the tables below say who holds "
-                   "memory. Other settings can only be replayed on a recording that begins with nothing.");
+    tool_words_add(
+        advice, "Less memory must be live at that point; the tables below show who holds it. Other settings "
+                "can be replayed only on a run that was recorded from its start.");
   else
     tool_words_add(advice,
-                   "No setting of PyTorch that was tried serves every request in the same memory: less must "
-                   "be live at that moment. The tables below say who holds it.");
+                   "No PyTorch setting that was tried serves every request in the same memory: less must be "
+                   "live at that point. The tables below show who holds it.");
 }
 
-// The main cause of waste that no setting does away with: what in the program makes it.
+// What the program can change about the main cause, if no setting removes it.
 static void advice_for_cause(tool_cause cause, tool_words* advice) {
   switch (cause) {
     case TOOL_CAUSE_waiting_for_events:
-      tool_words_add(advice,
-                     " Release tensors that other streams use (record_stream) earlier, or let the streams "
-                     "wait for each other: their memory cannot be used until that work is done.");
+      tool_words_add(
+          advice, " Release tensors that other streams use (record_stream) earlier, or make the streams wait "
+                  "for each other: their memory cannot be reused until that work is done.");
       break;
     case TOOL_CAUSE_private_pools:
-      tool_words_add(advice, " Let graphs share one pool: what is free in one pool is of no use to another.");
+      tool_words_add(advice, " Let graphs share one pool: free memory of one pool cannot serve another.");
       break;
     case TOOL_CAUSE_stranded_on_another_stream:
-      tool_words_add(advice, " Fewer streams may help: what is free on one stream is of no use to another.");
+      tool_words_add(advice, " Fewer streams may help: free memory of one stream cannot serve another.");
       break;
     default: break;
   }
 }
 
-// What a setting leaves is the program's to mend.
-static void advice_of_waste(const tool_diagnosis* r, tool_cause cause, tool_words* advice) {
+static void advice_of_loss(const tool_diagnosis* r, tool_cause cause, tool_words* advice) {
   const bool is_set = r->advice.verdict == TOOL_VERDICT_SET;
   if (is_set) advice_to_set(r, advice);
   else if (r->advice.verdict == TOOL_VERDICT_UNKNOWN)
-    tool_words_add(advice,
-                   "What other settings need can only be replayed on a recording that begins with nothing.");
-  else
-    tool_words_add(advice, "No setting of PyTorch lowers the peak by more than %d %%.", TOOL_ADVICE_PERCENT);
+    tool_words_add(advice, "Other settings can be replayed only on a run that was recorded from its start.");
+  else tool_words_add(advice, "No PyTorch setting lowers the peak by more than %d %%.", TOOL_ADVICE_PERCENT);
   if (!is_set || tool_share(tool_advice_saved(&r->advice), report_cost(r)) < REPORT_PART)
     advice_for_cause(cause, advice);
 }
@@ -167,45 +165,47 @@ static void finding_of_refusal(const tool_diagnosis* r, tool_words* finding, too
   const tool_refusal* const refusal = &r->refusals[0];
   words_add_refusal(r, finding);
   if (refusal->free_bytes == 0) {
-    tool_words_add_size(finding, ", while all of ", refusal->reserved, " reserved was in use.");
+    tool_words_add_size(finding, ". All of the ", refusal->reserved, " reserved was in use.");
   } else {
-    tool_words_add_size(finding, ", while of ", refusal->reserved, " reserved");
-    tool_words_add_size(finding, " ", refusal->free_bytes, " were free");
-    tool_words_add_size(finding, "; the largest piece this request could have had was ",
-                        refusal->place_largest, ".");
+    tool_words_add_size(finding, ". Of ", refusal->reserved, " reserved");
+    tool_words_add_size(finding, ", ", refusal->free_bytes, " were free");
+    if (refusal->place_largest == 0) tool_words_add(finding, ", but none that this request could use.");
+    else
+      tool_words_add_size(finding, ", but the largest free block that this request could use was ",
+                          refusal->place_largest, ".");
   }
   advice_of_refusal(r, advice);
 }
 
-static void finding_of_waste(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
+static void finding_of_loss(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   const tool_cause cause = tool_where_main_cause(&r->where);
   const tool_cause_info info = tool_cause_describe(cause);
   tool_words_add_size(finding, "Reserved memory reached ", r->peaks.reserved.bytes, "");
-  tool_words_add_size(finding, ", though never more than ", r->peaks.live.bytes, " were live");
+  tool_words_add_size(finding, ", but at most ", r->peaks.live.bytes, " were live at once");
   tool_words_add(finding, " (utilisation %.0f %%)", 100 * report_utilisation(r));
   tool_words_add_size(finding, ": fragmentation cost ", report_cost(r), ".");
-  tool_words_add_size(finding, " When it grew to that, ", r->where.reserved - r->where.requested,
-                      " of it were not in use");
-  tool_words_add_size(finding, "; most of that, ", tool_where_bytes(&r->where, cause), "");
-  tool_words_add(finding, " (%s), %s.", info.label, info.text);
-  advice_of_waste(r, cause, advice);
+  tool_words_add_size(finding, " At that peak ", r->where.reserved - r->where.requested, " were not in use");
+  tool_words_add_size(finding, ". The largest part, ", tool_where_bytes(&r->where, cause), "");
+  tool_words_add(finding, " (%s), was %s.", info.label, info.text);
+  advice_of_loss(r, cause, advice);
 }
 
-// Of a file without entries nothing can be replayed, and what led to its state is not known.
+// A file without entries cannot be replayed, and does not show what led to its state.
 static void finding_of_end(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   const tool_cause cause = tool_where_main_cause(&r->where);
   const uint64_t bytes = tool_where_bytes(&r->where, cause);
   tool_words_add_size(finding, "Only the final state is known: ", r->where.reserved, " are reserved");
-  tool_words_add_size(finding, " and ", r->peaks.live.bytes, " of it live");
+  tool_words_add_size(finding, ", of which ", r->peaks.live.bytes, " are live");
   tool_words_add(finding, " (utilisation %.0f %%)", 100 * report_utilisation(r));
   if (bytes > 0) {
-    tool_words_add_size(finding, "; most of the rest, ", bytes, "");
-    tool_words_add(finding, " (%s), %s", tool_cause_describe(cause).label, tool_cause_describe(cause).text);
+    tool_words_add_size(finding, "; the largest part of the rest, ", bytes, "");
+    tool_words_add(finding, " (%s), is %s", tool_cause_describe(cause).label,
+                   tool_cause_describe(cause).text);
   }
   tool_words_add(finding, ".");
   tool_words_add(advice,
-                 "To see what led to it, switch on torch.cuda.memory._record_memory_history() before the "
-                 "first allocation.");
+                 "To see what led to it, call torch.cuda.memory._record_memory_history() before the first "
+                 "allocation.");
 }
 
 static void finding_of_good_use(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
@@ -214,14 +214,13 @@ static void finding_of_good_use(const tool_diagnosis* r, tool_words* finding, to
   tool_words_add(finding, " (utilisation %.0f %%).", 100 * report_utilisation(r));
   if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   else
-    tool_words_add(advice,
-                   "No setting of the allocator can save much. To need less memory, less must be live at the "
-                   "peak; the tables below say who holds it.");
+    tool_words_add(
+        advice, "No allocator setting can save much. To need less memory, less must be live at the peak; the "
+                "tables below show who holds it.");
 }
 
 static void finding_of_requests(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
-  tool_words_add(finding,
-                 "Only requests were recorded, and no segments: what was reserved for them is not known.");
+  tool_words_add(finding, "Only requests were recorded, not segments, so reserved memory is unknown.");
   tool_words_add_size(finding, " At the peak ", r->peaks.live.bytes, " were live.");
   if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   if (r->refusal_count == 0) return;
@@ -232,9 +231,9 @@ static void finding_of_requests(const tool_diagnosis* r, tool_words* finding, to
 
 static void finding_of_plan(const tool_diagnosis* r, tool_words* finding) {
   tool_words_add(finding,
-                 "These are lifetimes of buffers, counted in steps: at most %llu bytes are live at once",
+                 "This is a planning problem, with times in steps: at most %llu bytes are live at once",
                  (unsigned long long)r->peaks.requested.bytes);
-  tool_words_add(finding, ", in %llu.", (unsigned long long)r->peaks.reserved.bytes);
+  tool_words_add(finding, ", in an arena of %llu.", (unsigned long long)r->peaks.reserved.bytes);
 }
 
 static void report_find(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
@@ -244,8 +243,8 @@ static void report_find(const tool_diagnosis* r, tool_words* finding, tool_words
   else if (r->where.reserved == 0) tool_words_add(finding, "Nothing was ever reserved on this device.");
   else if (r->entry_count == 0) finding_of_end(r, finding, advice);
   else if (r->refusal_count > 0) finding_of_refusal(r, finding, advice);
-  else if (tool_share(report_cost(r), r->peaks.reserved.bytes) > REPORT_WASTE)
-    finding_of_waste(r, finding, advice);
+  else if (tool_share(report_cost(r), r->peaks.reserved.bytes) > REPORT_LOSS)
+    finding_of_loss(r, finding, advice);
   else finding_of_good_use(r, finding, advice);
 }
 
@@ -280,16 +279,15 @@ static void reserved_emit(tool_emit* emit, const tool_diagnosis* r) {
 static void counts_emit(tool_emit* emit, const tool_diagnosis* r) {
   const uint64_t* const n = r->actions;
   if (r->entry_count > 0 && r->has_segments) {
-    tool_emit_uint(emit, "driver_allocs", "segments made",
+    tool_emit_uint(emit, "driver_allocs", "segments allocated",
                    n[TIDE_ACTION_SEGMENT_ALLOC] + n[TIDE_ACTION_SEGMENT_MAP]);
-    tool_emit_uint(emit, "driver_frees", "segments given back",
+    tool_emit_uint(emit, "driver_frees", "segments freed",
                    n[TIDE_ACTION_SEGMENT_FREE] + n[TIDE_ACTION_SEGMENT_UNMAP]);
   } else {
     tool_emit_text(emit, "driver_allocs", NULL, NULL);
     tool_emit_text(emit, "driver_frees", NULL, NULL);
   }
-  if (r->entry_count > 0) tool_emit_uint(emit, "ooms", "requests refused", r->limits.count);
-  else tool_emit_text(emit, "ooms", NULL, NULL);
+  tool_emit_uint_if(emit, r->entry_count > 0, "ooms", "requests refused", r->limits.count);
 }
 
 static void peaks_emit(tool_emit* emit, const tool_diagnosis* r) {
@@ -299,14 +297,14 @@ static void peaks_emit(tool_emit* emit, const tool_diagnosis* r) {
   tool_emit_bytes(emit, "peak_allocated", label, r->peaks.live.bytes);
   moment_emit(emit, &r->peak_allocated, "peak_allocated_entry", "peak_allocated_ms", "peak_allocated_during");
   tool_emit_bytes(emit, "peak_allocated_blocks", "  as PyTorch counts", r->peaks.allocated.bytes);
-  tool_emit_bytes(emit, "peak_requested", "  as asked for", r->peaks.requested.bytes);
+  tool_emit_bytes(emit, "peak_requested", "  as requested", r->peaks.requested.bytes);
   if (r->knows_reserved) reserved_emit(emit, r);
   else reserved_emit_unknown(emit);
   counts_emit(emit, r);
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Where it sits
+// Where reserved memory was
 
 static void where_emit_json(tool_emit* emit, const tool_diagnosis* r) {
   const tool_where* const where = &r->where;
@@ -338,9 +336,9 @@ static void where_emit_people(tool_emit* emit, const tool_diagnosis* r) {
   const tool_where* const where = &r->where;
   const char* const when = r->entry_count > 0 ? "at the peak of reserved memory" : "at the end";
   const tool_column columns[] = { { NULL, when }, { NULL, "bytes" }, { NULL, "%" }, { NULL, "" } };
-  tool_emit_title(emit, "Where it sits");
+  tool_emit_title(emit, "Where reserved memory was");
   tool_emit_table(emit, NULL, columns, 4);
-  where_emit_row(emit, "asked for", where->requested, where->reserved, "by requests that are not released");
+  where_emit_row(emit, "requested", where->requested, where->reserved, "in use by live requests");
   for (tool_cause cause = 0; cause < TOOL_CAUSE_COUNT; cause++) {
     const tool_cause_info info = tool_cause_describe(cause);
     where_emit_row(emit, info.label, tool_where_bytes(where, cause), where->reserved, info.text);
@@ -360,14 +358,10 @@ static void faults_emit(tool_emit* emit, const tool_diagnosis* r) {
   tool_emit_bool(emit, "is_from_start", NULL, faults->is_from_start);
   tool_emit_uint(emit, "faults", NULL, odd);
   if (!faults->is_from_start && r->entry_count > 0)
-    tool_emit_words(emit,
-                    "The recording begins in the middle; what was there before was found from the end, and "
-                    "peaks before its first entry are not known.");
-  if (odd > 0)
-    tool_emit_words(emit,
-                    "%llu entries contradict others or lack them: the figures are as near as they allow. "
-                    "tidemark info counts them.",
-                    (unsigned long long)odd);
+    tool_emit_words(
+        emit, "The recording begins in the middle of the run. What existed before was reconstructed from the "
+              "final state; peaks before the first entry are unknown.");
+  tool_recording_emit_odd(emit, odd);
 }
 
 static int report_answer(tool_diagnosis* r) {
@@ -412,22 +406,23 @@ static int report_run(const tool_call* call) {
 }
 
 static const tool_option report_options[] = {
-  { "device", 'd', "N", "the device to report on (default: the first that has entries)" },
-  { "top", 'n', "N", "rows of a table (default: 10)" },
+  { "device", 'd', "N", "the device to report on (default: the first with entries)" },
+  { "top", 'n', "N", "number of rows in a table (default: 10)" },
   { NULL, 0, NULL, NULL },
 };
 
 const tool_verb tool_report = {
   .name = "report",
-  .summary = "say what is wrong with a run's memory, and what to do",
+  .summary = "diagnose a run's memory problem, and suggest what to do",
   .operands = "FILE",
   .text =
-      "The first paragraph is the finding and the one thing to do; what it says of another setting was "
-      "replayed. Then peaks, where memory sits that nobody asked for, why requests were refused, and who "
+      "The first paragraph is the finding and one piece of advice; what it says about another setting comes "
+      "from "
+      "a replay. Then follow the peaks, where reserved memory was lost, why requests were refused, and who "
       "holds memory at the peak.\n\n"
-      "Memory that nobody asked for is looked at when reserved memory first reaches its peak, together with "
-      "the request that made it grow; each byte is counted once. A call site is the innermost frame that is "
-      "neither the interpreter's machinery nor PyTorch's own. The keys of --json stand in tidemark(1).",
+      "Losses are measured when reserved memory first reaches its peak, including the request that made it "
+      "grow; each byte is counted once. A call site is the innermost stack frame outside of PyTorch and the "
+      "Python interpreter. tidemark(1) lists the keys of --json.",
   .options = report_options,
   .operands_min = 1,
   .operands_max = 1,

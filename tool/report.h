@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the parts of tidemark report share: all that was found out about a run.
+// What the parts of tidemark report share: all facts about a run.
 #ifndef TIDEMARK_TOOL_REPORT_H
 #define TIDEMARK_TOOL_REPORT_H
 
@@ -12,7 +12,7 @@
 #include "sites.h"
 #include "where.h"
 
-#define TOOL_REFUSALS 3  // that are explained
+#define TOOL_REFUSALS 3  // explained in detail
 
 typedef struct tool_diagnosis {
   const tool_call* call;
@@ -30,18 +30,18 @@ typedef struct tool_diagnosis {
   tool_moment peak_allocated;
   tool_moment peak_reserved;
   tool_where where;
-  tool_picture peak;  // when most is allocated
+  tool_picture peak;  // at the peak of allocated memory
   tool_refusal refusals[TOOL_REFUSALS];
   size_t refusal_count;
   tool_limits limits;
-  // Settings of PyTorch, replayed in the memory of the limits if something was refused; none, where no
-  // setting can save anything, or where a replay proves nothing.
+  // PyTorch settings that were replayed, in the memory of `limits` if a request was refused. There are none
+  // if no setting can save anything, or if a replay proves nothing.
   tool_recording recording;
   tool_trials trials;
   tool_advice advice;
 } tool_diagnosis;
 
-// Words for a paragraph; what does not fit is left out.
+// The text of a paragraph; what does not fit is dropped.
 typedef struct tool_words {
   char text[2048];
   size_t length;
@@ -51,15 +51,15 @@ void tool_words_add(tool_words* w, const char* format, ...) __attribute__((forma
 // A size between two texts.
 void tool_words_add_size(tool_words* w, const char* before, uint64_t bytes, const char* behind);
 
-// Who holds memory at the peak of what is allocated: the largest blocks, and sums by call site
+// Who holds memory at the peak of allocated memory: the largest blocks, and sums by call site
 // (report_peak.c).
 void tool_diagnosis_emit_peak(tool_emit* emit, tool_diagnosis* r);
-// The heading of call sites; NULL, for JSON only, where there is nothing to tell about any.
+// The heading of the column of call sites; NULL (only in JSON) if none is known.
 const char* tool_diagnosis_site_label(const tool_diagnosis* r);
-// Where a block was asked for, as a cell of a table.
+// The call site of a block, as a cell of a table.
 void tool_diagnosis_emit_site(tool_emit* emit, tool_diagnosis* r, uint32_t stack, uint64_t made_at);
 
-// Why requests were refused; nothing if none was, or if it is not known what was reserved (report_ooms.c).
+// Why requests were refused; prints nothing if none was, or if reserved memory is unknown (report_ooms.c).
 void tool_diagnosis_emit_ooms(tool_emit* emit, tool_diagnosis* r);
 
 #endif

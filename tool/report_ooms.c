@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Why requests were refused, in words and tables.
+// The part of the report about refused requests: why each was refused, in words and tables.
 #include "report.h"
 
 static void refusal_words(tool_diagnosis* r, const tool_refusal* refusal, tool_words* w) {
@@ -19,29 +19,29 @@ static void refusal_words(tool_diagnosis* r, const tool_refusal* refusal, tool_w
     tool_words_add(w, ", all of it in use.");
     return;
   }
-  tool_words_add_size(w, ", ", refusal->free_bytes, " of it free");
+  tool_words_add_size(w, ", of which ", refusal->free_bytes, " were free");
   if (refusal->place_pieces == 0) {
-    tool_words_add(w, "; nothing of that where this request could have been.");
+    tool_words_add(w, ", but none that this request could use.");
     return;
   }
-  tool_words_add(w, "; what this request could have had was %llu piece%s",
-                 (unsigned long long)refusal->place_pieces, refusal->place_pieces == 1 ? "" : "s");
-  tool_words_add_size(w, " of ", refusal->place_free, " together");
+  tool_words_add(w, "; this request could use %llu free block%s", (unsigned long long)refusal->place_pieces,
+                 refusal->place_pieces == 1 ? "" : "s");
+  tool_words_add_size(w, " of ", refusal->place_free, " in total");
   tool_words_add_size(w, ", the largest ", refusal->place_largest, ".");
 }
 
 static void refusal_words_way(const tool_refusal* refusal, tool_words* w) {
   if (!refusal->has_blockers) {
-    tool_words_add_size(w, " No segment it could have been in is that large; the largest has ",
+    tool_words_add_size(w, " No segment that it could use is that large; the largest has ",
                         refusal->largest_segment, ".");
   } else if (refusal->blocker_count == 0) {
     tool_words_add(w,
-                   " A free range of that size was there, but PyTorch does not look again after it has given "
-                   "memory back, and does not cut blocks of max_split_size and more.");
+                   " A free range of that size existed, but PyTorch does not search again after it has freed "
+                   "cached memory, and does not split blocks of max_split_size or more.");
   } else {
     tool_words_add(w, " Without %zu live block%s", refusal->blocker_count,
                    refusal->blocker_count == 1 ? "" : "s");
-    tool_words_add_size(w, " (", refusal->blocker_bytes, ") in one segment there would have been room.");
+    tool_words_add_size(w, " (", refusal->blocker_bytes, ") in one segment, it would have fitted.");
   }
 }
 
@@ -55,8 +55,8 @@ static void limits_words(const tool_limits* limits, const tool_refusal* refusal,
   }
   if (refusal->has_device_free)
     tool_words_add_size(w, " The device had ", refusal->device_free,
-                        " left, so it was the limit set for the program:");
-  else tool_words_add(w, " The limit is not recorded:");
+                        " left, so the program had reached a limit set for it:");
+  else tool_words_add(w, " The limit was not recorded; it is");
   tool_size_pair(limits->at_least, limits->less_than, sizes[0], sizes[1]);
   tool_words_add(w, " at least %s and less than %s.", sizes[0], sizes[1]);
 }
@@ -70,7 +70,7 @@ static void refusals_emit_words(tool_emit* emit, tool_diagnosis* r) {
     tool_emit_words(emit, "%s", w.text);
   }
   if (r->limits.count > r->refusal_count)
-    tool_emit_words(emit, "Refused after these: %llu.",
+    tool_emit_words(emit, "Requests refused later: %llu.",
                     (unsigned long long)(r->limits.count - r->refusal_count));
 }
 
@@ -96,20 +96,21 @@ static void refusals_emit_json(tool_emit* emit, const tool_diagnosis* r) {
     tool_emit_uint(emit, NULL, NULL, refusal->place_pieces);
     tool_emit_uint(emit, NULL, NULL, refusal->place_largest);
     tool_emit_uint(emit, NULL, NULL, refusal->segment_bytes);
-    if (refusal->has_device_free) tool_emit_uint(emit, NULL, NULL, refusal->device_free);
-    else tool_emit_text(emit, NULL, NULL, NULL);
-    if (refusal->has_blockers) tool_emit_uint(emit, NULL, NULL, refusal->blocker_count);
-    else tool_emit_text(emit, NULL, NULL, NULL);
-    if (refusal->has_blockers) tool_emit_uint(emit, NULL, NULL, refusal->blocker_bytes);
-    else tool_emit_text(emit, NULL, NULL, NULL);
+    tool_emit_uint_if(emit, refusal->has_device_free, NULL, NULL, refusal->device_free);
+    tool_emit_uint_if(emit, refusal->has_blockers, NULL, NULL, refusal->blocker_count);
+    tool_emit_uint_if(emit, refusal->has_blockers, NULL, NULL, refusal->blocker_bytes);
   }
   tool_emit_table_end(emit);
 }
 
 static void ranges_emit(tool_emit* emit, const tool_diagnosis* r) {
   static const tool_column columns[] = {
-    { "entry", "refused at entry" }, { "pool", "pool" }, { "stream", "stream" },
-    { "kind", "for requests" },      { "free", "free" }, { "pieces", "pieces" },
+    { "entry", "refused at entry" },
+    { "pool", "pool" },
+    { "stream", "stream" },
+    { "kind", "kind" },
+    { "free", "free" },
+    { "pieces", "pieces" },
     { "largest", "largest" },
   };
   size_t total = 0;
@@ -161,13 +162,15 @@ static void blockers_emit(tool_emit* emit, tool_diagnosis* r) {
 
 static void trials_emit(tool_emit* emit, const tool_diagnosis* r) {
   static const tool_column columns[] = {
-    { "settings", "replayed with" },       { "is_served", "serves the first refusal" },
-    { "runs_through", "runs to the end" }, { "first_oom", "first refused at entry" },
+    { "settings", "setting" },
+    { "is_served", "serves the first refused request" },
+    { "runs_through", "completes" },
+    { "first_oom", "first refusal at entry" },
     { "peak_reserved", "peak reserved" },
   };
   char limit[TOOL_SIZE_TEXT];
   char text[TOOL_POLICY_TEXT];
-  tool_emit_title(emit, "Would another setting have served it? Replayed in %s",
+  tool_emit_title(emit, "Would another setting have served it? Replays in %s",
                   tool_size_text(r->limits.likely, limit));
   tool_emit_table(emit, "oom_settings", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < r->trials.count; i++) {

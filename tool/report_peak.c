@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Who holds memory at the peak of what is allocated. Blocks are sorted by size, call sites by the sum of what
-// was asked for there: O(blocks log blocks).
+// Who holds memory at the peak of allocated memory. Blocks are sorted by size, call sites by the sum of their
+// requests: O(blocks log blocks).
 #include "report.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static int block_order(const void* a, const void* b) {
   return (left->address > right->address) - (left->address < right->address);
 }
 
-// The segment of a picture that an address lies in.
+// The segment that contains an address.
 static const tide_ledger_segment* picture_segment(const tool_picture* picture, uint64_t address) {
   size_t low = 0;
   size_t high = picture->segment_count;
@@ -30,7 +30,7 @@ static const tide_ledger_segment* picture_segment(const tool_picture* picture, u
   return &picture->segments[low];
 }
 
-// How long a block has been there, in ms; below 0 if it cannot be known.
+// The age of a block in ms; below 0 if it is unknown.
 static double block_age_ms(const tool_diagnosis* r, const tide_ledger_block* block, uint64_t at) {
   const tide_trace_entry* const entries = tide_trace_entries(r->trace, r->device, NULL);
   if (block->made_at == TIDE_LEDGER_BEFORE || at == TIDE_LEDGER_BEFORE || !r->peak_allocated.has_time ||
@@ -73,7 +73,7 @@ static const char* peak_name(const tool_diagnosis* r) {
 static void blocks_emit(tool_emit* emit, tool_diagnosis* r) {
   const tool_column columns[] = {
     { "address", "address" }, { "requested", "bytes" },
-    { "bytes", NULL },        { "age_ms", "age, ms" },
+    { "bytes", NULL },        { "age_ms", "age (ms)" },
     { "stream", "stream" },   { "pool", "pool" },
     { "state", NULL },        { "call_site", tool_diagnosis_site_label(r) },
   };
@@ -83,14 +83,14 @@ static void blocks_emit(tool_emit* emit, tool_diagnosis* r) {
     if (r->peak.blocks[i].state != TIDE_BLOCK_INACTIVE) blocks[count++] = r->peak.blocks[i];
   }
   if (count > 1) qsort(blocks, count, sizeof *blocks, block_order);
-  tool_emit_title(emit, "The largest live blocks at %s", peak_name(r));
+  tool_emit_title(emit, "Largest live blocks at %s", peak_name(r));
   tool_emit_table(emit, "largest_blocks", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < count && i < r->top; i++) block_emit(emit, r, &blocks[i]);
   tool_emit_table_end(emit);
   free(blocks);
 }
 
-// Sums by call site; the stack of a holder finds its text again.
+// Sums by call site. The stack of a sum leads to the text of its call site.
 static void sites_sum(tool_diagnosis* r, tool_sums* out) {
   for (size_t i = 0; i < r->peak.block_count; i++) {
     const tide_ledger_block* const block = &r->peak.blocks[i];
@@ -110,7 +110,7 @@ static void sites_emit(tool_emit* emit, tool_diagnosis* r) {
   tool_sums holders = { .items = NULL };
   sites_sum(r, &holders);
   const bool has_stacks = holders.count > 1 || (holders.count == 1 && holders.items[0].key != 0);
-  tool_emit_title(emit, "Call sites that hold most at %s", peak_name(r));
+  tool_emit_title(emit, "Call sites that hold the most memory at %s", peak_name(r));
   if (!has_stacks)
     tool_emit_words(emit,
                     "No stacks were recorded: torch.cuda.memory._record_memory_history(stacks=\"python\") "

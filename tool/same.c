@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Do two names mean one file? Files that are there are compared by device and inode. Of a file that is not
-// there yet, the folder must be, and links to it are followed, also those that lead nowhere yet. What is no
-// ordinary file (a pipe, /dev/null) is replaced by nothing, and so is never the same.
+// Do two names refer to the same file? Existing files are compared by device and inode. For a file that does
+// not exist yet, links are followed, even dangling ones, and its folder must exist. Anything but an ordinary
+// file (a pipe, /dev/null) is never replaced, and so never the same.
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +12,14 @@
 
 #include "tool.h"
 
-#define LINKS_MAX 40  // as Linux has it
+#define LINKS_MAX 40  // the limit of Linux
 
 static const char* path_last_part(const char* path) {
   const char* const slash = strrchr(path, '/');
   return slash != NULL ? slash + 1 : path;
 }
 
-// Follows one link; false: it is none, or does not fit.
+// Follows one link; false if it is not a link or does not fit.
 static bool link_follow(char path[PATH_MAX]) {
   char target[PATH_MAX];
   char joined[PATH_MAX];
@@ -33,7 +33,7 @@ static bool link_follow(char path[PATH_MAX]) {
   return true;
 }
 
-// Where a file would be made: its folder, and its name in there. False: it cannot be made.
+// Where a file would be created: its folder, and its name in it. False if that is impossible.
 static bool place_find(const char* name, struct stat* out_folder, char out_part[PATH_MAX]) {
   char path[PATH_MAX];
   if (strlen(name) >= sizeof path) return false;

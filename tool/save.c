@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writing a file or to standard output, compressed if the name says so. A file is written beside
-// its place under another name and then put there, so that a failure or a signal leaves what was there
-// before. What is no ordinary file (a pipe, /dev/null) is written to as it is. Every byte that cannot be
-// written is an error, also one that only shows when the file is closed.
+// Writes a file or to standard output, compressed if the name says so. A file is written under a temporary
+// name in the same folder and then renamed, so a failure or a signal leaves the old file unchanged. Anything
+// but an ordinary file (a pipe, /dev/null) is written directly. All write errors are reported, including
+// those on close.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -24,11 +24,11 @@
 typedef struct output {
   int descriptor;           // -1: none
   bool is_standard;         // standard output, which stays open
-  char* target;             // owned: where the file is to be, links followed; NULL: written as it is
-  char* temporary;          // owned: where it is until then
+  char* target;             // owned: the final path, with links followed; NULL: written directly
+  char* temporary;          // owned: the temporary path
   const tool_codec* codec;  // NULL: not compressed
   void* encoder;            // owned
-  tool_progress* progress;  // owned; how much will come is not known
+  tool_progress* progress;  // owned; the total is unknown
   uint64_t written_bytes;
   size_t filled;
   unsigned char buffer[OUTPUT_BUFFER];
@@ -51,7 +51,7 @@ static tide_status file_write(output* out, const unsigned char* data, size_t byt
   return TIDE_OK;
 }
 
-// Sends the buffer through the encoder, at the end until it has given out everything.
+// Sends the buffer through the encoder; at the end, until all output is written.
 static tide_status encoder_drain(output* out, bool is_last) {
   tool_flow flow = { .in = out->buffer, .in_bytes = out->filled, .is_last = is_last };
   tool_flow_state state = TOOL_FLOW_MORE;
@@ -93,7 +93,7 @@ static tide_status output_write(void* user, const void* data, size_t bytes) {
 static const int deadly_signals[] = { SIGINT, SIGTERM, SIGHUP };
 #define DEADLY_COUNT (sizeof deadly_signals / sizeof deadly_signals[0])
 
-static char* volatile unfinished;  // the temporary file to remove when a signal ends us
+static char* volatile unfinished;  // the temporary file to remove when a signal ends the program
 
 static void deadly_set(sigset_t* out) {
   (void)sigemptyset(out);
@@ -108,8 +108,8 @@ static void unfinished_remove(int number) {
   (void)raise(number);
 }
 
-// A signal that is ignored (nohup) stays so. While one is dealt with all of them wait: a second one would end
-// us before the file is gone.
+// An ignored signal (nohup) stays ignored. All signals are blocked in the handler: a second one would end the
+// program before the file is removed.
 static void unfinished_guard(char* path) {
   struct sigaction action = { .sa_handler = path == NULL ? SIG_DFL : unfinished_remove };
   deadly_set(&action.sa_mask);
@@ -121,7 +121,7 @@ static void unfinished_guard(char* path) {
   }
 }
 
-// Makes the temporary file. A signal that comes between the file and its guard waits.
+// Creates the temporary file. Signals are blocked until the file is guarded.
 static int temporary_make(char* path) {
   sigset_t deadly;
   sigset_t before;
@@ -133,7 +133,7 @@ static int temporary_make(char* path) {
   return descriptor;
 }
 
-// The rights that a new file gets, or those of the file that it replaces.
+// The mode of the file that is replaced, or that of a new file.
 static mode_t target_mode(const char* target) {
   struct stat about;
   if (stat(target, &about) == 0) return about.st_mode & 07777;
@@ -145,7 +145,7 @@ static mode_t target_mode(const char* target) {
 static tide_status temporary_open(output* out, const char* path) {
   out->target = realpath(path, NULL);
   if (out->target == NULL) out->target = strdup(path);
-  if (out->target == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a file name");
+  if (out->target == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "out of memory for a file name");
   const size_t bytes = strlen(out->target) + sizeof TEMPORARY_ENDING;
   out->temporary = tool_alloc(bytes, 1);
   (void)snprintf(out->temporary, bytes, "%s%s", out->target, TEMPORARY_ENDING);
@@ -157,7 +157,7 @@ static tide_status temporary_open(output* out, const char* path) {
   const int error = errno;
   free(out->temporary);
   out->temporary = NULL;
-  return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, error, "cannot be made: %s", strerror(error));
+  return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, error, "cannot be created: %s", strerror(error));
 }
 
 static tide_status output_open(output* out, const char* path) {
@@ -179,14 +179,15 @@ static tide_status encoder_begin(output* out, const char* path) {
   out->codec = strcmp(path, "-") == 0 ? NULL : tool_codec_by_name(path, NULL);
   if (out->codec == NULL) return TIDE_OK;
   TIDE_REQUIRE(out->codec->start != NULL, TIDE_ERR_UNSUPPORTED,
-               "is to be compressed with %s, and this program was built without %s", out->codec->name,
+               "cannot be compressed with %s: this program was built without %s", out->codec->name,
                out->codec->library);
   out->encoder = out->codec->start(true);
-  TIDE_REQUIRE(out->encoder != NULL, TIDE_ERR_NO_MEMORY, "no memory to compress with %s", out->codec->name);
+  TIDE_REQUIRE(out->encoder != NULL, TIDE_ERR_NO_MEMORY, "out of memory for the %s encoder",
+               out->codec->name);
   return TIDE_OK;
 }
 
-// Writes what is left and puts the file in its place.
+// Writes the rest and renames the file.
 static tide_status output_finish(output* out) {
   TIDE_TRY(buffer_drain(out, true));
   const int descriptor = out->descriptor;
@@ -195,14 +196,14 @@ static tide_status output_finish(output* out) {
     return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, errno, "cannot be written: %s", strerror(errno));
   if (out->temporary == NULL) return TIDE_OK;
   if (rename(out->temporary, out->target) != 0)
-    return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, errno, "cannot be put in its place: %s", strerror(errno));
+    return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, errno, "cannot be replaced: %s", strerror(errno));
   unfinished_guard(NULL);
   free(out->temporary);
   out->temporary = NULL;
   return TIDE_OK;
 }
 
-// What is still there of a file that was not finished goes.
+// Removes an unfinished file.
 static void output_free(output* out) {
   if (out->codec != NULL && out->codec->stop != NULL) out->codec->stop(out->encoder);
   if (out->descriptor >= 0 && !out->is_standard) (void)close(out->descriptor);

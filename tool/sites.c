@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Frames that viewers hide, and those of PyTorch's own package, tell nothing about a program: every
-// convolution is asked for in the same line there. Each stack is looked at once.
+// Frames of the interpreter and of PyTorch's own package say nothing about a program: every convolution is
+// requested in the same line there. Each stack is examined once.
 #include "sites.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #include "tool.h"
 
-// The lists of MemoryViz.
+// Frames that PyTorch's viewer, MemoryViz, hides.
 static const char* const hidden_functions[] = {
   "unwind::unwind",    "CapturedTraceback::gather",
   "gather_with_cpp",   "_start",
@@ -31,7 +31,7 @@ static const char* const hidden_files[] = {
 };
 // PyTorch's own functions in C++.
 static const char* const native_parts[] = { "c10::", "at::", "torch::", "THPVariable" };
-// Folders of packages; what follows them is what people call a file.
+// Package folders, which are removed from file names.
 static const char* const package_folders[] = { "/site-packages/", "/dist-packages/" };
 
 static bool text_has_any(const char* text, const char* const* parts, size_t count) {
@@ -41,7 +41,7 @@ static bool text_has_any(const char* text, const char* const* parts, size_t coun
   return false;
 }
 
-// What follows the folder of packages, or NULL.
+// The part after the package folder, or NULL.
 static const char* file_in_package(const char* file) {
   for (size_t i = 0; i < sizeof package_folders / sizeof package_folders[0]; i++) {
     const char* const at = strstr(file, package_folders[i]);
@@ -55,7 +55,7 @@ static const char* name_text(const tide_intern* names, uint32_t id) {
   return text != NULL ? text : "";
 }
 
-// How much a frame tells.
+// How informative a frame is.
 enum { FRAME_HIDDEN, FRAME_LIBRARY, FRAME_NATIVE, FRAME_TORCH, FRAME_PROGRAM };
 
 static int frame_worth(const tide_intern* names, const tide_frame* frame) {
@@ -72,7 +72,7 @@ static int frame_worth(const tide_intern* names, const tide_frame* frame) {
                                                                                             : FRAME_NATIVE;
 }
 
-// Of the frames that tell most the innermost wins.
+// The innermost of the most informative frames wins.
 static tool_site stack_site(const tide_intern* names, uint32_t stack) {
   size_t count = 0;
   const uint64_t* const frames = tide_intern_stack(names, stack, &count);
@@ -156,7 +156,7 @@ uint64_t tool_stack_hash(const tool_sites* sites, uint32_t stack) {
   return hash != 0 ? hash : 1;
 }
 
-// Packages may be installed elsewhere in the other run, so it is the text that counts.
+// Hashes the text, because packages may be installed elsewhere in the other run.
 uint64_t tool_site_hash(const tool_sites* sites, tool_site site) {
   char text[TOOL_SITE_TEXT];
   if (!tool_site_is_known(site)) return 0;

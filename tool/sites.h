@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Call sites: of the frames of a stack, the one that tells a reader most.
+// Call sites: the most informative frame of a stack.
 #ifndef TIDEMARK_TOOL_SITES_H
 #define TIDEMARK_TOOL_SITES_H
 
@@ -9,11 +9,10 @@
 
 #define TOOL_SITE_TEXT 512
 
-// Where memory was asked for: the innermost frame that is neither machinery of the interpreter nor PyTorch's
-// own, of Python if there is one. Of a stack that has no other frame, the innermost. Two traces have
-// different numbers for the same texts.
+// The innermost frame outside of the interpreter and of PyTorch, preferably of Python. If there is none, the
+// innermost frame. The numbers of texts differ between traces.
 typedef struct tool_site {
-  uint32_t file;  // a text; 0 for both: nothing was recorded
+  uint32_t file;  // a text; both are 0 if nothing was recorded
   uint32_t function;
   int64_t line;
 } tool_site;
@@ -34,7 +33,7 @@ bool tool_site_is_known(tool_site site);
 // "models/resnet.py:154 forward", without the folders where packages are installed; "(no stack)".
 const char* tool_site_text(const tool_sites* sites, tool_site site, char out[TOOL_SITE_TEXT]);
 
-// A number for the whole stack, and for a call site, that is the same in every trace; 0 for none.
+// Hashes of a whole stack and of a call site that are the same in every trace; 0 for none.
 uint64_t tool_stack_hash(const tool_sites* sites, uint32_t stack);
 uint64_t tool_site_hash(const tool_sites* sites, tool_site site);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Sizes as people write them. A size is a decimal number, then perhaps a unit, with or without a blank
-// between them: "512", "24GiB", "1.5 G". K, M, G and T and KiB ... are powers of 1024, KB ... powers of 1000;
-// capitals do not matter. What is left of a byte is rounded. Also plain numbers.
+// Parses and prints sizes. A size is a decimal number and an optional unit, with or without a blank between
+// them: "512", "24GiB", "1.5 G". K, M, G, T and KiB ... are powers of 1024, KB ... powers of 1000; case is
+// ignored. Fractions of a byte are rounded. Also parses plain numbers.
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static const struct {
   // clang-format on
 };
 
-// The bytes of a unit; 0 for a word that is none.
+// The bytes of a unit; 0 if it is unknown.
 static uint64_t unit_bytes(const char* word) {
   for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
     if (strcasecmp(word, units[i].name) == 0) return units[i].bytes;
@@ -34,7 +34,7 @@ static uint64_t unit_bytes(const char* word) {
   return 0;
 }
 
-// Digits at the front of a text.
+// Parses the leading digits of a text.
 static bool whole_parse(const char** text, uint64_t* out) {
   if (!isdigit((unsigned char)**text)) return false;
   *out = 0;
@@ -44,7 +44,7 @@ static bool whole_parse(const char** text, uint64_t* out) {
   return true;
 }
 
-// What follows the point, as a number below 1.
+// Parses the digits after the decimal point, as a number below 1.
 static bool fraction_parse(const char** text, double* out) {
   *out = 0;
   if (**text != '.') return true;
@@ -78,7 +78,7 @@ int tool_size_ask(const char* option, const char* text, uint64_t bytes) {
                    number);
 }
 
-// What would be shown as 1024.00 of a unit is 1.00 of the next.
+// A size that would be printed as 1024.00 of a unit is 1.00 of the next.
 tool_unit tool_size_unit(uint64_t largest) {
   tool_unit unit = TOOL_UNIT_B;
   for (; unit < TOOL_UNIT_TIB; unit++) {

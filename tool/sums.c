@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Sums in a hash map. What it gives out is sorted by values and keys, so that nothing depends on the hash.
+// Sums in a hash map. Results are sorted by values and keys, so nothing depends on the hash.
 #include "sums.h"
 
 #include <stdbool.h>
@@ -17,7 +17,7 @@ static uint64_t sum_hash(uint64_t key, uint64_t other) {
   return tide__random_mix(key ^ tide__random_mix(other + 1));
 }
 
-// The sum with these keys, or NULL with the number in `*out_at` that it would get in the map.
+// The sum with these keys; or NULL, and in `*out_at` the number that it would get in the map.
 static tool_sum* sum_find(const tool_sums* sums, uint64_t key, uint64_t other, uint64_t* out_at) {
   for (*out_at = sum_hash(key, other);; ++*out_at) {
     const uint64_t found = tide__hash_map_find(&sums->numbers, *out_at);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Who holds memory: sums over blocks by call site, by size, by stream, whatever the two keys stand for.
+// Sums over blocks by two keys, such as call site, size or stream.
 #ifndef TIDEMARK_TOOL_SUMS_H
 #define TIDEMARK_TOOL_SUMS_H
 
@@ -10,14 +10,14 @@
 typedef struct tool_sum {
   uint64_t key;
   uint64_t other;  // second key
-  uint64_t count;  // of whatever was added
+  uint64_t count;  // number of additions
   uint64_t bytes;
   uint64_t largest;
-  uint32_t stack;  // of the first that was added
+  uint32_t stack;  // of the first addition
 } tool_sum;
 
 typedef struct tool_sums {
-  tool_sum* items;  // owned; in the order they came, until they are sorted
+  tool_sum* items;  // owned; in the order of their first addition, until they are sorted
   size_t count;
   size_t room;
   tide__hash_map numbers;  // from a hash of the keys to the index of the item + 1
@@ -25,9 +25,9 @@ typedef struct tool_sums {
 
 void tool_sums_fini(tool_sums* sums);
 
-// Adds bytes to the sum with these keys. The pointer is good until the next call.
+// Adds bytes to the sum with these keys. The pointer is valid until the next call.
 tool_sum* tool_sums_add(tool_sums* sums, uint64_t key, uint64_t other, uint64_t bytes);
-// NULL: there is none.
+// NULL if there is none.
 const tool_sum* tool_sums_find(const tool_sums* sums, uint64_t key, uint64_t other);
 
 // By bytes, most first, or by keys, smallest first. Nothing can be added or found afterwards.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Trials: one recording replayed under many settings, in as many threads as there are processors.
+// Trials: one recording replayed under many settings, with a thread per processor.
 #ifndef TIDEMARK_TOOL_TRIAL_H
 #define TIDEMARK_TOOL_TRIAL_H
 
@@ -12,8 +12,8 @@ typedef struct tool_trial {
   bool is_recorded;           // the setting of the recording itself
   bool is_torch;              // a setting that PyTorch has
   tide_replay_result result;  // under the limit, if there is one
-  uint64_t smallest_bytes;    // memory in which it runs; 0: none was found, or not looked for
-  uint64_t smallest_ns;       // what the driver's calls cost in that
+  uint64_t smallest_bytes;    // memory in which it runs; 0: not found, or not searched
+  uint64_t smallest_ns;       // cost of the driver calls in that memory
   tide_status status;         // of the replay; `text` says more
   char text[256];
 } tool_trial;
@@ -23,13 +23,13 @@ typedef struct tool_trial {
 typedef struct tool_trials {
   tide_replay* replay;  // borrowed
   uint64_t limit;       // TIDE_NO_LIMIT: none
-  bool is_quick;        // the smallest memory is not looked for
+  bool is_quick;        // skip the search for the smallest memory
   size_t count;
   tool_trial rows[TOOL_TRIALS];
 } tool_trials;
 
-// Runs all of them and fills in what they found. The smallest memory is found by bisection, to half a
-// percent of the peak.
+// Runs all trials and fills in their results. The smallest memory is found by bisection, to half a percent of
+// the live peak.
 void tool_trials_run(tool_trials* trials);
 
 #endif

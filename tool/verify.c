@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark verify: looks whether the offsets in a file are a plan of the problem in it. The library's
-// verifier shares no code with its solver, so that plans of other solvers are judged in the same way.
+// tidemark verify: checks the offsets of a plan. The library's verifier shares no code with its solver, so it
+// checks plans of any solver alike.
 #include <stdlib.h>
 
 #include "planning.h"
 
 static const tool_option options[] = {
-  { "capacity", 'c', "SIZE", "nothing may end above this (default: no limit)" },
+  { "capacity", 'c', "SIZE", "the size of the arena (default: no limit)" },
   { NULL, 0, NULL, NULL },
 };
 
@@ -37,7 +37,7 @@ static int verification_open(verification* v) {
   for (size_t i = 0; i < view.count; i++) {
     v->offsets[i] = view.buffers[i].offset;
     if (v->offsets[i] == TIDE_PLAN_ANYWHERE)
-      return tool_fail("%s: '%s' has no offset: this is no plan", file,
+      return tool_fail("%s: '%s' has no offset, so this is not a plan", file,
                        tide_problem_name(v->problem, i, NULL));
   }
   return TOOL_DONE;
@@ -60,8 +60,8 @@ static const char* verification_name(const verification* v, size_t position) {
   return tide_problem_name(v->problem, position, NULL);
 }
 
-// What is wrong, with the names of the buffers; a file has neither pools nor storage that is shared, so that
-// the words of the verifier do for what remains.
+// Describes the fault with the names of the buffers. A file has neither pools nor shared storage; for other
+// faults the verifier's own text is enough.
 static void fault_emit(const verification* v, tool_emit* emit) {
   const tide_plan_check* const check = &v->check;
   const tide_plan_buffer* const buffer = &v->view.buffers[check->buffer];
@@ -69,9 +69,8 @@ static void fault_emit(const verification* v, tool_emit* emit) {
   const uint64_t offset = v->offsets[check->buffer];
   switch (check->fault) {
     case TIDE_PLAN_FAULT_OVERLAP:
-      tool_emit_format(emit, "fault", "fault",
-                       "'%s' at %llu and '%s' at %llu hold the same bytes at time %llu", name, number(offset),
-                       verification_name(v, check->other), number(v->offsets[check->other]),
+      tool_emit_format(emit, "fault", "fault", "'%s' at %llu and '%s' at %llu overlap at time %llu", name,
+                       number(offset), verification_name(v, check->other), number(v->offsets[check->other]),
                        number(check->instant));
       break;
     case TIDE_PLAN_FAULT_CAPACITY:
@@ -80,7 +79,7 @@ static void fault_emit(const verification* v, tool_emit* emit) {
                        number(v->view.pools > 0 ? v->capacity : TIDE_PLAN_MAX_BYTES));
       break;
     case TIDE_PLAN_FAULT_ALIGNMENT:
-      tool_emit_format(emit, "fault", "fault", "'%s' lies at %llu, which is no multiple of %llu", name,
+      tool_emit_format(emit, "fault", "fault", "'%s' lies at %llu, which is not a multiple of %llu", name,
                        number(offset), number(buffer->alignment));
       break;
     default: tool_emit_text(emit, "fault", "fault", check->text); break;
@@ -103,15 +102,13 @@ static void answer_emit(const verification* v, tool_emit* emit) {
   }
   tool_emit_text(emit, "buffer", NULL, is_valid ? NULL : verification_name(v, check->buffer));
   tool_emit_text(emit, "other", NULL, check_has_other(check) ? verification_name(v, check->other) : NULL);
-  if (check->fault == TIDE_PLAN_FAULT_OVERLAP) tool_emit_uint(emit, "instant", NULL, check->instant);
-  else tool_emit_text(emit, "instant", NULL, NULL);
+  tool_emit_uint_if(emit, check->fault == TIDE_PLAN_FAULT_OVERLAP, "instant", NULL, check->instant);
 }
 
 static int verification_emit(const verification* v) {
   tool_emit* const emit = tool_emit_begin(v->call);
   tool_emit_text(emit, "file", NULL, v->call->operands[0]);
-  if (v->view.pools > 0) tool_emit_uint(emit, "capacity", NULL, v->capacity);
-  else tool_emit_text(emit, "capacity", NULL, NULL);
+  tool_emit_uint_if(emit, v->view.pools > 0, "capacity", NULL, v->capacity);
   answer_emit(v, emit);
   const int status = tool_emit_end(emit);
   if (status != TOOL_DONE) return status;
@@ -134,11 +131,13 @@ static int verify_run(const tool_call* call) {
 
 const tool_verb tool_verify = {
   .name = "verify",
-  .summary = "look whether the offsets of a plan are right",
+  .summary = "check the offsets of a plan",
   .operands = "PLAN.csv",
-  .text = "PLAN is a problem as MiniMalloc has it, with an offset for every buffer. Buffers that live at the "
-          "same time may not overlap, and offsets must be multiples of their alignment. The first fault is "
-          "named. Exit status 1: there is one.",
+  .text =
+      "PLAN.csv is a problem in MiniMalloc's CSV format with an offset for every buffer. Buffers that live "
+      "at "
+      "the same time must not overlap, and offsets must be multiples of their alignment. The first fault is "
+      "reported. Exit status 1: the plan is wrong.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tidemark whatif: replays a recording under a list of settings and says which of them needs least memory.
-// Calls of empty_cache are found first, by a replay under the recorded setting that compares: every setting
-// then has its cache emptied at the same places.
+// tidemark whatif: replays a recording under a list of settings and shows which needs the least memory. A
+// replay under the recorded setting first finds the program's calls to empty_cache; every setting then makes
+// them at the same places.
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,11 +12,12 @@
 #include "report.h"
 
 static const tool_option options[] = {
-  { "limit", 'l', "SIZE", "memory that may be reserved: say which settings fit (default: no limit)" },
+  { "limit", 'l', "SIZE",
+    "the most memory that may be reserved; shows which settings fit (default: no limit)" },
   { "policy", 'p', "POLICIES",
-    "further policies, each NAME[:SETTINGS] as for `tidemark replay`, separated by blanks" },
-  { "device", 'd', "N", "the device whose entries are replayed (default: the first that has any)" },
-  { "quick", 'q', NULL, "do not look for the smallest memory" },
+    "additional policies, each NAME[:SETTINGS] as for `tidemark replay`, separated by spaces" },
+  { "device", 'd', "N", "the device to replay (default: the first with entries)" },
+  { "quick", 'q', NULL, "skip the search for the smallest memory" },
   { NULL, 0, NULL, NULL },
 };
 
@@ -24,7 +25,7 @@ typedef struct whatif {
   tool_trials trials;
   tool_recording recording;
   tool_advice advice;
-  bool is_limit_inferred;  // from what the recording was refused, and not given
+  bool is_limit_inferred;  // inferred from refusals instead of given
 } whatif;
 
 // ---------------------------------------------------------------------------------------------------
@@ -37,7 +38,7 @@ static int trials_add_words(tool_trials* trials, const char* words) {
     bytes = strcspn(words, " \t\n");
     if (bytes == 0) break;
     tide_device_options device;
-    if (bytes >= sizeof word) return tool_fail("--policy: a policy of %zu letters", bytes);
+    if (bytes >= sizeof word) return tool_fail("--policy: a policy of %zu characters is too long", bytes);
     memcpy(word, words, bytes);
     word[bytes] = '\0';
     const int status = tool_policy_parse(word, &device);
@@ -49,18 +50,18 @@ static int trials_add_words(tool_trials* trials, const char* words) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What came out
+// Results
 
 static int compare_numbers(uint64_t a, uint64_t b) { return a < b ? -1 : a > b; }
 
-// What runs, the lowest peak first; then what does not run, by the memory in which it would. Then the
-// cheapest.
+// Settings that run come first, by their peak; then those that do not, by their smallest memory. Ties go to
+// the cheaper driver calls.
 static int compare_rows(const void* a, const void* b) {
   const tool_trial* const one = a;
   const tool_trial* const other = b;
   const bool runs = tool_trial_fits(one);
   int order = compare_numbers(!runs, !tool_trial_fits(other));
-  // 0, which is not known, comes last.
+  // 0, which is unknown, comes last.
   if (order == 0 && !runs) order = compare_numbers(one->smallest_bytes - 1, other->smallest_bytes - 1);
   if (order == 0) order = compare_numbers(one->result.peak_reserved, other->result.peak_reserved);
   if (order == 0) order = compare_numbers(one->result.driver_ns, other->result.driver_ns);
@@ -70,7 +71,7 @@ static int compare_rows(const void* a, const void* b) {
              : strcmp(tool_policy_text(&one->device, texts[0]), tool_policy_text(&other->device, texts[1]));
 }
 
-// The row that runs in the smallest memory, of all or of PyTorch's settings; NULL: none, or not looked for.
+// The row with the smallest memory, of all or of PyTorch's settings; NULL: none, or not searched.
 static const tool_trial* row_smallest(const whatif* w, bool only_torch) {
   const tool_trial* least = NULL;
   for (size_t i = 0; i < w->trials.count; i++) {
@@ -89,7 +90,7 @@ static const tool_trial* row_recorded(const whatif* w) {
 
 static bool has_limit(const whatif* w) { return w->trials.limit != TIDE_NO_LIMIT; }
 
-// The columns: those that only JSON has, and then those for people, of which some are left out.
+// The columns: first those that only JSON has, then those for both, of which some are optional.
 static const tool_column names[] = {
   { "policy", NULL },     { "settings", NULL },  { "is_recorded", NULL },
   { "is_pytorch", NULL }, { "error", NULL },     { "peak_allocated", NULL },
@@ -99,7 +100,7 @@ static const tool_column figures[] = {
   { "peak_reserved", "peak reserved" },
   { "utilisation", "utilisation" },
   { "driver_calls", "driver calls" },
-  { "driver_ms", "driver ms" },
+  { "driver_ms", "driver time (ms)" },
 };
 static const tool_column fits[] = { { NULL, "fits" } };
 static const tool_column smallest[] = { { "smallest_memory", "smallest memory" }, { "smallest_ms", NULL } };
@@ -125,11 +126,11 @@ static column_list columns_of(const whatif* w) {
   return list;
 }
 
-// The row of the recorded setting. A file that tells none was recorded with the defaults, as far as we know.
+// The remark next to a setting. A file without settings is assumed to be recorded with the defaults.
 static const char* row_remark(const whatif* w, const tool_trial* row) {
   if (!row->is_torch) return "  (not in PyTorch)";
   if (!row->is_recorded || !w->recording.has_settings) return "";
-  return w->recording.is_compared && !w->recording.is_repeated ? "  (recorded, not repeated)"
+  return w->recording.is_compared && !w->recording.is_repeated ? "  (recorded, not reproduced)"
                                                                : "  (as recorded)";
 }
 
@@ -142,15 +143,13 @@ static void row_emit_names(tool_emit* emit, const whatif* w, const tool_trial* r
   tool_emit_text(emit, NULL, NULL, row->status == TIDE_OK ? NULL : row->text);
   tool_emit_uint(emit, NULL, NULL, row->result.peak_allocated);
   tool_emit_bool(emit, NULL, NULL, tool_trial_fits(row));
-  if (row->result.ooms > 0) tool_emit_uint(emit, NULL, NULL, row->result.first_oom);
-  else tool_emit_text(emit, NULL, NULL, NULL);
+  tool_emit_uint_if(emit, row->result.ooms > 0, NULL, NULL, row->result.first_oom);
   tool_emit_format(emit, NULL, NULL, "%s%s", tool_policy_text(&row->device, text), row_remark(w, row));
 }
 
 static void row_emit_smallest(tool_emit* emit, const tool_trial* row) {
   const bool is_known = row->smallest_bytes != 0;
-  if (is_known) tool_emit_bytes(emit, NULL, NULL, row->smallest_bytes);
-  else tool_emit_text(emit, NULL, NULL, NULL);
+  tool_emit_bytes_if(emit, is_known, NULL, NULL, row->smallest_bytes);
   if (is_known) tool_emit_real(emit, NULL, NULL, (double)row->smallest_ns / 1e6, 2);
   else tool_emit_text(emit, NULL, NULL, NULL);
 }
@@ -173,17 +172,17 @@ static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
   if (!w->trials.is_quick) row_emit_smallest(emit, row);
 }
 
-// What was there before a recording that begins in the middle.
+// What existed before a recording that begins in the middle of the run.
 static void before_emit(tool_emit* emit, const tide_replay_result* result) {
   char size[TOOL_SIZE_TEXT];
   tool_emit_uint(emit, "blocks_before", NULL, result->blocks_before);
   tool_emit_uint(emit, "bytes_before", NULL, result->bytes_before);
   if (result->blocks_before == 0) return;
-  tool_emit_words(
-      emit,
-      "The recording begins in the middle: %llu blocks of %s were there before. Every row requests them "
-      "first; where they lay then is not known, and so the figures are estimates.",
-      (unsigned long long)result->blocks_before, tool_size_text(result->bytes_before, size));
+  tool_emit_words(emit,
+                  "The recording begins in the middle of the run: %llu blocks of %s existed before. Every "
+                  "row requests them "
+                  "first; their original addresses are unknown, so the figures are estimates.",
+                  (unsigned long long)result->blocks_before, tool_size_text(result->bytes_before, size));
 }
 
 static void empties_emit(tool_emit* emit, const tool_recording* r) {
@@ -194,19 +193,20 @@ static void empties_emit(tool_emit* emit, const tool_recording* r) {
   if (!r->is_repeated)
     tool_emit_words(
         emit,
-        "The recording could not be repeated exactly under its own setting, perhaps because the memory "
-        "limit of the run is not known; so calls of empty_cache may be missing here. %s.",
+        "A replay with the recorded setting does not reproduce the recording, perhaps because the memory "
+        "limit of "
+        "the run is unknown. Calls to empty_cache may therefore be missing here. First difference: %s.",
         r->result.mismatch);
   else if (r->result.inferred_empty_cache > 0)
-    tool_emit_words(emit, "Calls of empty_cache found in the recording, and made in every row: %llu.",
+    tool_emit_words(emit, "Calls to empty_cache found in the recording, and repeated in every row: %llu.",
                     (unsigned long long)r->result.inferred_empty_cache);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // The verdict
 
-// The line to paste, and what it saves: "It reserves 8.97 GiB at the peak, where 25.24 GiB were reserved when
-// it was recorded (-64.4 %)."
+// The line to paste, and what it saves: "It reserves 8.97 GiB at the peak, instead of 25.24 GiB when it was
+// recorded (-64.4 %)."
 static void set_emit(tool_emit* emit, const whatif* w) {
   const tool_advice* const advice = &w->advice;
   char line[TOOL_ADVICE_LINE];
@@ -217,27 +217,27 @@ static void set_emit(tool_emit* emit, const whatif* w) {
     tool_emit_words(emit, "It serves every request, which the recorded setting does not, and reserves %s.",
                     sizes[0]);
   else
-    tool_emit_words(emit, "It reserves %s at the peak, where %s were reserved %s (%+.1f %%).", sizes[0],
-                    sizes[1], advice->is_recorded ? "when it was recorded" : tool_advice_than(&w->recording),
+    tool_emit_words(emit, "It reserves %s at the peak, instead of %s %s (%+.1f %%).", sizes[0], sizes[1],
+                    advice->is_recorded ? "when it was recorded" : tool_advice_than(&w->recording),
                     -100 * tool_advice_share(advice));
   if (advice->trial->device.collect_threshold > 0)
     tool_emit_words(
         emit,
-        "Garbage collection needs a limit in PyTorch: torch.cuda.set_per_process_memory_fraction() with %s.",
+        "In PyTorch, garbage collection needs a limit: torch.cuda.set_per_process_memory_fraction() with %s.",
         tool_size_text(w->trials.limit, sizes[1]));
 }
 
-// None saves memory at the peak, but some may do with less under a limit.
+// No setting lowers the peak, but one may need less under a limit.
 static void keep_emit(tool_emit* emit, const whatif* w) {
   const tool_trial* const least = row_smallest(w, true);
   const uint64_t recorded = row_recorded(w)->smallest_bytes;
   char sizes[2][TOOL_SIZE_TEXT];
   char text[TOOL_POLICY_TEXT];
-  tool_emit_words(emit, "No setting of PyTorch lowers the peak of reserved memory by more than %d %%.",
+  tool_emit_words(emit, "No PyTorch setting lowers the peak of reserved memory by more than %d %%.",
                   TOOL_ADVICE_PERCENT);
   if (least == NULL || recorded == 0 || !tool_is_clearly_less(least->smallest_bytes, recorded)) return;
   tool_size_pair(least->smallest_bytes, recorded, sizes[0], sizes[1]);
-  tool_emit_words(emit, "Where memory is short, %s runs in %s, and the recorded setting in %s.",
+  tool_emit_words(emit, "If memory is short: %s runs in %s, the recorded setting in %s.",
                   tool_policy_text(&least->device, text), sizes[0], sizes[1]);
 }
 
@@ -255,15 +255,15 @@ static void least_words(tool_words* w, const char* before, const tool_trial* lea
 }
 
 static void short_emit(tool_emit* emit, const whatif* w) {
-  const bool is_torch = any_row_fits(w);  // then it is one of ours
+  const bool is_torch = any_row_fits(w);  // then a policy of Tidemark fits
   const tool_trial* const least_torch = row_smallest(w, true);
   const tool_trial* least = row_smallest(w, is_torch);
   if (least_torch != NULL && !tool_is_clearly_less(least->smallest_bytes, least_torch->smallest_bytes))
     least = least_torch;
   tool_words words = { .length = 0 };
-  tool_words_add(&words, is_torch ? "No setting of PyTorch" : "Nothing");
+  tool_words_add(&words, is_torch ? "No PyTorch setting" : "No setting");
   tool_words_add_size(&words, " runs in ", w->trials.limit, ".");
-  if (least != NULL) least_words(&words, " The least is ", least);
+  if (least != NULL) least_words(&words, " The smallest memory is ", least);
   if (least_torch != NULL && least_torch != least) least_words(&words, " For PyTorch it is ", least_torch);
   tool_emit_words(emit, "%s", words.text);
 }
@@ -276,8 +276,7 @@ static void verdict_emit(tool_emit* emit, const whatif* w) {
     case TOOL_VERDICT_SHORT: short_emit(emit, w); break;
     case TOOL_VERDICT_UNKNOWN:
       tool_emit_words(emit,
-                      "No setting is advised: only the replay of a run of PyTorch that was recorded from its "
-                      "start tells what another setting needs.");
+                      "No setting is suggested: that needs a PyTorch run that was recorded from its start.");
       break;
   }
 }
@@ -287,26 +286,24 @@ static void limit_emit(tool_emit* emit, const whatif* w) {
   tool_emit_bool(emit, "is_limit_inferred", NULL, w->is_limit_inferred);
   if (w->is_limit_inferred)
     tool_emit_words(emit,
-                    "The run ran out of memory: every setting is replayed in %s, which it had at least. "
-                    "--limit sets another.",
+                    "The run ran out of memory. Every setting is replayed in %s, which the run had at least; "
+                    "--limit sets another limit.",
                     tool_size_text(w->trials.limit, size));
-  if (has_limit(w)) tool_emit_bytes(emit, "limit", "limit", w->trials.limit);
-  else tool_emit_text(emit, "limit", NULL, NULL);
+  tool_emit_bytes_if(emit, has_limit(w), "limit", "limit", w->trials.limit);
 }
 
 static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(w->recording.trace).is_cut);
   limit_emit(emit, w);
-  tool_emit_bytes(emit, "peak_allocated", "needed at once", w->recording.live_bytes);
+  tool_emit_bytes(emit, "peak_allocated", "peak allocated", w->recording.live_bytes);
   const uint64_t reserved = w->recording.reserved_bytes;
-  if (reserved != 0) tool_emit_bytes(emit, "recorded_reserved", "reserved when recorded", reserved);
-  else tool_emit_text(emit, "recorded_reserved", NULL, NULL);
+  tool_emit_bytes_if(emit, reserved != 0, "recorded_reserved", "reserved when recorded", reserved);
   const column_list list = columns_of(w);
   tool_emit_table(emit, "rows", list.columns, list.count);
   for (size_t i = 0; i < w->trials.count; i++) row_emit(emit, w, &w->trials.rows[i]);
   tool_emit_table_end(emit);
-  tool_recording_emit_odd(emit, &w->recording);
+  tool_recording_emit_odd(emit, w->recording.odd_entries);
   before_emit(emit, &w->trials.rows[0].result);
   empties_emit(emit, &w->recording);
   verdict_emit(emit, w);
@@ -356,16 +353,18 @@ static int whatif_run(const tool_call* call) {
 
 const tool_verb tool_whatif = {
   .name = "whatif",
-  .summary = "say which allocator setting would have needed least memory",
+  .summary = "compare allocator settings by the memory they would have needed",
   .operands = "FILE",
   .text =
-      "Replays the recording under PyTorch's default, the recorded setting, rounding, split limits, garbage "
-      "collection, expandable segments and the policies of Tidemark, the lowest peak first. The smallest "
-      "memory is the limit under which everything still runs: less than the peak may do, because under a "
-      "limit the cache is given back before a request fails. Below the table stands the line to put into the "
-      "environment, if a setting of PyTorch lowers the peak by more than 2 %, or runs where the recorded one "
-      "was refused memory. A run that ran out of memory is replayed in what it had. Exit status 1: nothing "
-      "fits under --limit.",
+      "Replays the recording with PyTorch's defaults, the recorded setting, common settings for rounding, "
+      "splitting, garbage collection and expandable segments, and Tidemark's own policies. The lowest peak "
+      "comes "
+      "first. \"smallest memory\" is the lowest limit under which every request is served. It may be below "
+      "the "
+      "peak, because at its limit an allocator frees cached memory before a request fails.\n\n"
+      "Below the table is the line to put into the environment, if a PyTorch setting lowers the peak by more "
+      "than 2 %, or serves every request where the recorded setting did not. A run that ran out of memory is "
+      "replayed in the memory it had. Exit status 1: no setting fits --limit.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

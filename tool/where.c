@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Every byte of every segment is asked the same questions in turn, so that each is counted once: O(blocks).
+// The causes are tested in a fixed order, so every byte is counted once: O(blocks).
 #include "where.h"
 
 #include <string.h>
@@ -31,8 +31,8 @@ tool_cause tool_where_main_cause(const tool_where* where) {
   return main_cause;
 }
 
-// Of a free block, what could be given back: all of it in a segment that is not in use, and in an expandable
-// one the handles that it covers.
+// The part of a free block that could be returned to the device: all of it in an unused segment, and in an
+// expandable segment the handles that it covers completely.
 static uint64_t block_loose_bytes(const tide_ledger_segment* segment, const tide_ledger_block* block) {
   if (segment->active_bytes == 0) return block->bytes;
   if (!segment->is_expandable) return 0;
@@ -68,8 +68,8 @@ static void where_add_block(tool_where* where, const tide_ledger_segment* segmen
   }
 }
 
-// A segment is recorded before the block that it was made for. Until then that memory is not free in any
-// useful sense, so the block is waited for, if it comes before anything is given back.
+// A segment is recorded before the block that it was allocated for, and is not really free in between. The
+// peak is therefore taken after that block, unless an entry of another kind comes first.
 static uint64_t where_settle(const tide_trace* trace, size_t device, uint64_t at) {
   size_t count = 0;
   const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);

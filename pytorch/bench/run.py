@@ -42,11 +42,11 @@ ALLOCATORS = ("native", "expandable", "async", "torch", "tide")  # the last two 
 EVERYBODY = (*ALLOCATORS, WITNESS)
 CONFIGURATION = {"expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
 THREE_SEEDS = LIMITED = ("train_varlen", "graph_network")
-PAGE = 2 * MIB  # a GPU's memory comes in pages of so many bytes
-ANSWER_SECONDS = 90.0  # a process that is silent for longer is ended
-BEGIN_SECONDS = 30.0  # nothing begins when less is left
+PAGE = 2 * MIB  # the page size of the GPU
+ANSWER_SECONDS = 90.0  # a process that does not answer for longer is killed
+BEGIN_SECONDS = 30.0  # nothing is started with less time left
 STEPS = 20
-WARM = STEPS // 4  # steps that do not count
+WARM = STEPS // 4  # steps that are not counted
 
 Result = Dict[str, Any]
 
@@ -67,7 +67,7 @@ class Process:
                                         env=environment)
 
     def send(self, call: Result) -> None:
-        """Asks something; the answer comes later."""
+        """Sends a request; the answer comes later."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(call) + "\n")
@@ -76,7 +76,7 @@ class Process:
             pass  # there will be no answer
 
     def receive(self) -> Result:
-        """The answer to what was asked; an error if there is none in time."""
+        """Waits for the answer; an error if there is none in time."""
         assert self.process.stdout is not None
         timer = threading.Timer(ANSWER_SECONDS, self.process.kill)
         timer.start()
@@ -101,26 +101,26 @@ class Process:
             pass
 
 
-class Crew:
-    """The processes of all allocators, each begun when it is first needed."""
+class Workers:
+    """The processes of all allocators, started on demand."""
 
     def __init__(self) -> None:
         self.processes: dict[str, Process] = {}
 
     def start(self, names: Sequence[str]) -> None:
-        """Begins what is missing, all at once."""
+        """Starts the missing processes in parallel."""
         for name in names:
             if name not in self.processes:
                 self.processes[name] = Process(name)
 
     def ask(self, names: Sequence[str], call: Result) -> dict[str, Result]:
-        """Asks several at once."""
+        """Sends a request to several processes at once."""
         for name in names:
             self.processes[name].send(call)
         return {name: self.processes[name].receive() for name in names}
 
     def stop(self, names: Sequence[str]) -> None:
-        """Ends some."""
+        """Ends some processes."""
         for name in names:
             self.processes.pop(name).stop()
 
@@ -128,22 +128,22 @@ class Crew:
 class Runs:
     """Runs of one workload under several allocators at the same time."""
 
-    def __init__(self, crew: Crew, names: Sequence[str]) -> None:
-        self.crew = crew
-        self.names = list(names)  # of those that have not failed
+    def __init__(self, workers: Workers, names: Sequence[str]) -> None:
+        self.workers = workers
+        self.names = list(names)  # without those that have failed
         self.answers: dict[str, list[Result]] = {name: [] for name in names}
-        crew.start(names)
+        workers.start(names)
 
     def ask(self, names: Sequence[str], do: str, **arguments: Any) -> None:
-        """Asks some of them; whoever fails has nothing more to do."""
+        """Sends a request to some of them; one that fails is left out from then on."""
         names = [name for name in names if name in self.names]
-        for name, answer in self.crew.ask(names, {"do": do, **arguments}).items():
+        for name, answer in self.workers.ask(names, {"do": do, **arguments}).items():
             self.answers[name].append(answer)
             if "error" in answer:
                 self.names.remove(name)
 
     def run(self, job: Result, in_turn: bool) -> dict[str, Result]:
-        """All steps, in turn or all at once; what became of each."""
+        """Runs all steps, in turn or in parallel; returns the result of each run."""
         self.ask(self.names, "begin", workload=job["workload"], seed=job["seed"], is_exact=job["mode"] == "losses",
                  is_timed=in_turn, limit=job.get("limit"))
         for number in range(STEPS):
@@ -156,7 +156,7 @@ class Runs:
 
 
 def summary(answers: Sequence[Result], is_timed: bool) -> Result:
-    """What a run came to, from the answers to "begin", each step and "end", or to an error."""
+    """The result of a run, from the answers to "begin", each step and "end", or an error."""
     if "error" in answers[-1]:
         return answers[-1]
     begin, *steps, end = answers
@@ -172,12 +172,12 @@ def summary(answers: Sequence[Result], is_timed: bool) -> Result:
 
 
 def key(job: Result) -> tuple[Any, ...]:
-    """What makes a run the same as another."""
+    """The key that identifies equal runs."""
     return tuple(job.get(name) for name in ("mode", "workload", "seed", "allocator", "repeat", "limit"))
 
 
 def read(paths: Sequence[str]) -> dict[tuple[Any, ...], Result]:
-    """All runs in some files; of equal ones the last."""
+    """All runs in some files; the last of equal ones."""
     results = {}
     for path in paths:
         if os.path.exists(path):
@@ -189,10 +189,10 @@ def read(paths: Sequence[str]) -> dict[tuple[Any, ...], Result]:
 
 
 class Bench:
-    """Makes runs that are not in the file yet, while there is time."""
+    """Makes the runs that are not in the file yet, while there is time."""
 
-    def __init__(self, crew: Crew, path: str, seconds: float, commit: str) -> None:
-        self.crew = crew
+    def __init__(self, workers: Workers, path: str, seconds: float, commit: str) -> None:
+        self.workers = workers
         self.path = path
         self.deadline = time.monotonic() + seconds
         self.commit = commit
@@ -201,7 +201,7 @@ class Bench:
         self.is_late = False
 
     def known(self, job: Result, names: Sequence[str]) -> Optional[dict[str, Result]]:
-        """What is in the file, if it is all there."""
+        """The results in the file, if they are complete."""
         found = {name: self.results.get(key({**job, "allocator": name}), {"error": "not run"}) for name in names}
         return found if all("error" not in result for result in found.values()) else None
 
@@ -221,18 +221,18 @@ class Bench:
             self.run_now({"mode": "measure", "workload": workload, "seed": seed, "repeat": 0}, EVERYBODY, False)
 
     def run_now(self, job: Result, names: Sequence[str], in_turn: bool) -> Optional[dict[str, Result]]:
-        """As run(), even if it is known."""
+        """Like run(), even if there are results."""
         if self.is_late or time.monotonic() + BEGIN_SECONDS > self.deadline:
             self.is_late = True
             return None
         began = time.monotonic()
-        found = Runs(self.crew, names).run(job, in_turn)
-        self.crew.stop([name for name, result in found.items() if "error" in result and not result["is_runtime"]])
+        found = Runs(self.workers, names).run(job, in_turn)
+        self.workers.stop([name for name, result in found.items() if "error" in result and not result["is_runtime"]])
         about = {"wall_s": round(time.monotonic() - began, 1), "commit": self.commit, "date": time.strftime("%Y-%m-%d")}
         return {name: self.keep({**job, "allocator": name, **result, **about}) for name, result in found.items()}
 
     def keep(self, result: Result) -> Result:
-        """Puts a result into the file. With a limit, an error that may be want of memory is an answer."""
+        """Adds a result to the file. With a limit, an error that may mean out of memory is a result."""
         if result.get("limit") is not None:
             result["is_out_of_memory"] = bool(result.pop("is_runtime", False))
             if result["is_out_of_memory"]:
@@ -245,7 +245,7 @@ class Bench:
 
 
 def say(result: Result) -> None:
-    """A line of what was done."""
+    """Prints a line about a run."""
     parts = [str(result[name]) for name in ("mode", "workload", "seed", "allocator", "repeat")]
     if "median_ms" in result:
         parts.append(f"{result['median_ms']:.1f} ms")
@@ -257,7 +257,7 @@ def say(result: Result) -> None:
 
 
 def do_measure(bench: Bench, workloads: Sequence[str], repeats: int) -> None:
-    """Every workload in turns. Everything comes once before anything comes again."""
+    """Measures every workload in turns; everything runs once before anything runs again."""
     for repeat in range(1, repeats + 1):
         for workload in workloads:
             for seed in range(3 if workload in THREE_SEEDS else 1):
@@ -273,11 +273,11 @@ def do_losses(bench: Bench, workloads: Sequence[str]) -> None:
 
 
 def least_limit(bench: Bench, workload: str, allocator: str, low: int, high: int) -> Optional[int]:
-    """The least limit that is enough, to 0.5 %, if `low` is too little and twice `high` is enough; else, or if there
+    """The smallest sufficient limit, to 0.5 %, if `low` is too small and twice `high` is enough; otherwise, or if there
     was no time for all runs, None."""
     job = {"mode": "limits", "workload": workload, "seed": 0, "repeat": 0}
     limit, most = high // PAGE * PAGE, 2 * high
-    is_found = False  # a limit that is enough, `high`
+    is_found = False  # `high` is enough
     while limit <= most and (not is_found or high - low > max(PAGE, low // 200)):
         found = bench.run({**job, "limit": limit}, [allocator])
         if found is None or "error" in found[allocator]:
@@ -291,7 +291,7 @@ def least_limit(bench: Bench, workload: str, allocator: str, low: int, high: int
 
 
 def do_limits(bench: Bench, workloads: Sequence[str]) -> None:
-    """Bisects between what is asked for and what an allocator reserves when there is enough."""
+    """Bisects between what is requested and what an allocator reserves without a limit."""
     for workload in workloads:
         job = {"mode": "measure", "workload": workload, "seed": 0, "repeat": 0}
         if bench.known(job, EVERYBODY) is None:
@@ -307,7 +307,7 @@ def do_limits(bench: Bench, workloads: Sequence[str]) -> None:
 
 
 def measured(results: Sequence[Result], workload: str, seed: int, allocator: str) -> list[Result]:
-    """The good runs of one allocator."""
+    """The successful runs of one allocator."""
     return [r for r in results if r["mode"] == "measure" and r["workload"] == workload and r["seed"] == seed
             and r["allocator"] == allocator and "error" not in r]
 
@@ -318,18 +318,18 @@ def steps_ms(runs: Sequence[Result]) -> list[float]:
 
 
 def spread(runs: Sequence[Result]) -> float:
-    """How far apart the times of runs are."""
+    """The spread of the times of runs."""
     times = [run["median_ms"] for run in runs if "median_ms" in run]
     return max(times) / min(times) - 1
 
 
 def slower(runs: Sequence[Result], others: Sequence[Result]) -> float:
-    """How much slower than others some runs are, by the median of all steps."""
+    """How much slower some runs are than others, as the median over all steps."""
     return statistics.median(ours / theirs for ours, theirs in zip(steps_ms(runs), steps_ms(others))) - 1
 
 
 def rows(results: Sequence[Result]) -> Iterator[tuple[list[str], int, dict[str, list[Result]]]]:
-    """Workload and seed, what is asked for, and the runs of each allocator, where native and `tide` were timed."""
+    """Workload, seed, requested memory and the runs of each allocator, if native and `tide` were timed."""
     for workload in WORKLOADS:
         for seed in range(3):
             wanted = [run["demand"] for run in measured(results, workload, seed, WITNESS)]
@@ -339,7 +339,7 @@ def rows(results: Sequence[Result]) -> Iterator[tuple[list[str], int, dict[str, 
 
 
 def cell(runs: Sequence[Result], native: Sequence[Result], wanted: int) -> str:
-    """Reserved MiB, utilisation (what was asked for over what was reserved), time, and how much slower than native."""
+    """Reserved MiB, utilisation (requested over reserved memory), time, and how much slower than native."""
     if not steps_ms(runs):
         return "-"
     reserved = max(run["reserved"] for run in runs)
@@ -378,7 +378,7 @@ def losses_rows(results: Sequence[Result]) -> Iterator[list[str]]:
 
 
 def limits_rows(results: Sequence[Result]) -> Iterator[list[str]]:
-    """One row for each workload: the least limit at which it ran."""
+    """One row for each workload: the smallest limit under which it ran."""
     for workload in LIMITED:
         row = [workload]
         for allocator in ALLOCATORS:
@@ -390,7 +390,7 @@ def limits_rows(results: Sequence[Result]) -> Iterator[list[str]]:
 
 
 def table(head: Sequence[str], rows: Iterator[list[str]]) -> str:
-    """In Markdown; empty without rows."""
+    """A table in Markdown; empty without rows."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *lines, ""]) if lines else ""
 
@@ -398,7 +398,7 @@ def table(head: Sequence[str], rows: Iterator[list[str]]) -> str:
 def print_tables(paths: Sequence[str]) -> None:
     """All tables of some files."""
     results = list(read(paths).values())
-    print(table(["workload", "seed", "asked for, MiB", *ALLOCATORS, "tide over the fastest", "native runs apart"],
+    print(table(["workload", "seed", "requested, MiB", *ALLOCATORS, "tide over the fastest", "native runs apart"],
                 measure_rows(results)))
     print(table(["workload", "seed", "first step, native, ms", "tide", "handles made", "later steps that map nothing"],
                 calls_rows(results)))
@@ -411,7 +411,7 @@ def print_tables(paths: Sequence[str]) -> None:
 
 
 def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
-    """Takes the command line apart."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="+", metavar="VERB", help="measure, losses, limits; or table and files")
     parser.add_argument("--workloads", default="", help="some of " + ", ".join(WORKLOADS))
@@ -432,14 +432,14 @@ def main() -> None:
         print_tables(parsed.words[1:])
         return
     named = [name for name in parsed.workloads.split(",") if name]
-    crew = Crew()
-    bench = Bench(crew, parsed.out, parsed.seconds, parsed.commit)
+    workers = Workers()
+    bench = Bench(workers, parsed.out, parsed.seconds, parsed.commit)
     verbs = {"measure": lambda: do_measure(bench, named or list(WORKLOADS), parsed.repeats),
              "losses": lambda: do_losses(bench, named or list(WORKLOADS)),
              "limits": lambda: do_limits(bench, named or LIMITED)}
     for word in parsed.words:
         verbs[word]()
-    crew.stop(list(crew.processes))
+    workers.stop(list(workers.processes))
     if bench.is_late:
         print("there was no time for all runs: the same command goes on")
     print_tables([parsed.out])

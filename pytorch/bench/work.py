@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""A process that runs workloads under one allocator, one after the other, as it is told on its standard input.
+"""A process that runs workloads under one allocator, one after the other, controlled by its standard input.
 
 A line is a call of a method of Worker as JSON, {"do": NAME, ...}; the answer is a line that begins with ANSWER.
 Between two runs all memory goes back, so that every run begins with an empty cache.
@@ -24,9 +24,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from tidemark.torch import build  # noqa: E402  (in the folder above)
 from workloads import WORKLOADS, Step  # noqa: E402  (beside this file)
 
-WITNESS = "witness"  # PyTorch's own a second time: it records what is asked for, and shows if two runs agree
+WITNESS = "witness"  # PyTorch's own a second time: records requests, and shows whether two runs agree
 OURS = ("torch", "tide")
-TIMED_CORES = 4  # the same ones for all processes: not all cores of a computer are equally busy with other work
+TIMED_CORES = 4  # the same for all processes, because other work may load cores differently
 MODULES = ("torch_geometric.nn", "torchvision.models.detection", "transformers.models.llama")
 
 
@@ -45,7 +45,7 @@ def demand(entries: Iterable[dict[str, Any]]) -> int:
 
 
 class Worker:
-    """What can be asked of this process."""
+    """The requests that this process answers."""
 
     def __init__(self, allocator: str) -> None:
         self.ours: Any = None
@@ -58,25 +58,25 @@ class Worker:
         for module in MODULES:
             importlib.import_module(module)
         self.runtime = ctypes.CDLL(build.loaded_file("libcudart.so"))
-        self.taken = ctypes.c_void_p()  # memory that a limit keeps from PyTorch
+        self.taken = ctypes.c_void_p()  # memory that is occupied to enforce a limit
         self.cores = sorted(os.sched_getaffinity(0))
         self.is_witness = allocator == WITNESS
         self.run: Optional[Step] = None
         self.calls: dict[str, int] = {}
 
     def begin(self, workload: str, seed: int, is_exact: bool, is_timed: bool, limit: Optional[int]) -> dict[str, Any]:
-        """Makes a workload ready; exact, if its losses count. Says what others had left reserved."""
+        """Prepares a workload, deterministically if its losses are compared. Returns what earlier runs left reserved."""
         self.clear()
         set_cores(self.cores[-TIMED_CORES:] if is_timed else self.cores)
         self.torch.use_deterministic_algorithms(is_exact)
-        self.torch.backends.cuda.enable_cudnn_sdp(not is_exact)  # the sums of its attention come in any order
+        self.torch.backends.cuda.enable_cudnn_sdp(not is_exact)  # its attention adds in no fixed order
         if self.is_witness:
             self.torch.cuda.memory._record_memory_history(context=None, max_entries=4_000_000)
         left = self.torch.cuda.memory_reserved()
         self.run = WORKLOADS[workload](self.torch, seed)
         if limit is not None:
             self.take_memory(limit)
-        self.new_calls()  # those of the first step count from here
+        self.new_calls()  # calls of the first step are counted from here
         return {"left": left}
 
     def step(self, number: int) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Worker:
         return {"ms": took * 1e3, "loss": float(loss).hex(), "calls": self.new_calls()}
 
     def end(self) -> dict[str, Any]:
-        """What the run took."""
+        """The memory and calls of the run."""
         cuda = self.torch.cuda
         stats = cuda.memory_stats()
         answer = {"allocated": stats["allocated_bytes.all.peak"], "reserved": stats["reserved_bytes.all.peak"],
@@ -102,7 +102,7 @@ class Worker:
         return answer
 
     def clear(self) -> None:
-        """Gives everything back that a run left, also one that failed."""
+        """Frees everything that a run left, even a failed one."""
         self.run = None
         gc.collect()
         self.torch.cuda.synchronize()
@@ -113,9 +113,9 @@ class Worker:
         self.torch.cuda.reset_peak_memory_stats()
 
     def take_memory(self, limit: int) -> None:
-        """Takes so much of the GPU that PyTorch's allocator can reserve `limit` bytes in all, and no more.
+        """Occupies so much of the GPU that PyTorch's allocator can reserve at most `limit` bytes.
 
-        PyTorch's own limit would not do: with cudaMallocAsync it counts what is handed out, not what is reserved.
+        PyTorch's own limit does not help: with cudaMallocAsync it counts allocated memory, not reserved memory.
         """
         cuda = self.torch.cuda
         cuda.empty_cache()
@@ -125,7 +125,7 @@ class Worker:
             raise self.torch.OutOfMemoryError("the workload holds more than the limit before its first step")
 
     def new_calls(self) -> dict[str, int]:
-        """The calls that our allocator made of the driver since this was asked last."""
+        """The driver calls of our allocator since the last call of this function."""
         if self.ours is None:
             return {}
         before = self.calls
@@ -142,8 +142,8 @@ def set_cores(cores: Sequence[int]) -> None:
 
 
 def serve(worker: Any) -> None:
-    """Answers the lines of the standard input. A RuntimeError may be want of memory: libraries have many words
-    for it. After an error nothing is held that others may need."""
+    """Answers the lines of the standard input. A RuntimeError may mean out of memory, which libraries report in many
+    ways. After an error no memory is kept that others may need."""
     for line in sys.stdin:
         call = json.loads(line)
         try:
@@ -151,7 +151,7 @@ def serve(worker: Any) -> None:
         except Exception as error:
             answer = {"error": traceback.format_exc()[-2000:], "is_runtime": isinstance(error, RuntimeError)}
         if "error" in answer:
-            worker.clear()  # here, where the exception holds nothing any more
+            worker.clear()  # here, where the exception holds no references any more
         print("ANSWER " + json.dumps(answer), flush=True)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Eight workloads as people run them. Each is a function of PyTorch and a seed that returns one step of it.
+"""Eight common workloads. Each is a function of PyTorch and a seed, and returns a function that runs one step.
 
 A step returns its loss, or what else shows that it computed the same. What is random comes from generators with
 the seed, so that every allocator meets the same requests; data is made on the GPU where data of a real run would
@@ -18,7 +18,7 @@ Shape = Callable[[Any], "tuple[int, int]"]
 
 @contextlib.contextmanager
 def _made_on_gpu(torch: Any, seed: int) -> Iterator[None]:
-    """What is made inside is made on the GPU, in bfloat16."""
+    """Tensors that are created inside are on the GPU, in bfloat16."""
     torch.manual_seed(seed)
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -77,7 +77,7 @@ def train_checkpoint(torch: Any, seed: int) -> Step:
 
 
 def mixture(torch: Any, seed: int) -> Step:
-    """A mixture of experts: as many tokens for each expert as the router says."""
+    """A mixture of experts; the router decides the number of tokens of each expert."""
     width, experts = 2048, 8
 
     class Mixture(torch.nn.Module):
@@ -114,7 +114,7 @@ def mixture(torch: Any, seed: int) -> Step:
 
 
 def generate(torch: Any, seed: int) -> Step:
-    """Generation with a cache that grows, random prompts."""
+    """Generation with a growing cache and random prompts."""
     model = _llama(torch, 5, seed).eval()
     generator = torch.Generator().manual_seed(seed)
 
@@ -189,7 +189,7 @@ def graph_network(torch: Any, seed: int) -> Step:
 
 
 def streams(torch: Any, seed: int) -> Step:
-    """Training while the next images come from pinned memory and are enlarged on other streams, random sizes."""
+    """Training with images of random sizes, which are copied from pinned memory and enlarged on other streams."""
     import torchvision
     torch.manual_seed(seed)
     model = torchvision.models.resnet50(weights=None).cuda().train()

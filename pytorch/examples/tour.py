@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""A tour of tidemark.torch, to be read from the top and run as it is or cell by cell (# %%)."""
+"""A tour of tidemark.torch, to be run as a whole or cell by cell (# %%)."""
 
-# %% Before CUDA is used: PyTorch's memory comes from Tidemark. Nothing below is special to it.
+# %% Install Tidemark before CUDA is used. Everything else is ordinary PyTorch.
 import tidemark.torch
 
 done = tidemark.torch.install(policy="tide")
@@ -10,7 +10,7 @@ print(f"installed as {done.way}, from {done.library}")
 
 import torch  # noqa: E402  (the order does not matter, only that CUDA is not in use)
 
-# %% A training with random lengths, which leaves holes behind in a cache.
+# %% Training with random lengths, which fragments a cache.
 model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(512, 8, batch_first=True), 6).cuda()
 optimizer = torch.optim.AdamW(model.parameters())
 generator = torch.Generator().manual_seed(0)
@@ -21,13 +21,13 @@ for step in range(20):
     optimizer.step()
     optimizer.zero_grad()
 
-# %% How much was held, and how much of that was needed.
+# %% How much memory was reserved, and how much of it was needed.
 numbers = tidemark.torch.stats()
 held, needed = torch.cuda.max_memory_reserved() >> 20, torch.cuda.max_memory_allocated() >> 20
 print(f"reserved {held} MiB for {needed} MiB: {numbers['utilisation']:.3f}")
-print("calls of the driver:", {name: calls["calls"] for name, calls in numbers["driver_calls"].items()})
+print("driver calls:", {name: calls["calls"] for name, calls in numbers["driver_calls"].items()})
 
-# %% Want of memory is PyTorch's own exception; the report says what was tried and what stands in the way.
+# %% Out of memory raises PyTorch's own exception; the report says what was tried and which blocks are in the way.
 try:
     torch.empty(2**48, dtype=torch.uint8, device="cuda")
 except torch.OutOfMemoryError:

@@ -43,14 +43,14 @@ def raises(kind, part=""):
 
 
 def fresh(torch):
-    """Nothing cached, peaks at what is held."""
+    """Empties the cache and resets the peaks."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
 
 
 def limit(torch, more):
-    """So many bytes more than are reserved may be reserved."""
+    """Limits reserved memory to the present amount and so many bytes more."""
     total = torch.cuda.mem_get_info()[1]
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + more) / total)
 
@@ -60,7 +60,7 @@ def limit(torch, more):
 
 
 def both_doors(torch):
-    """PyTorch reaches the allocator by two ways, and both lead to ours."""
+    """PyTorch reaches the allocator in two ways, and both lead to Tidemark."""
     tensor = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")
     equal(torch.accelerator.memory_allocated(), torch.cuda.memory_allocated(), "memory by the second door")
     equal(torch.accelerator.memory_reserved(), torch.cuda.memory_reserved(), "reserved by the second door")
@@ -69,7 +69,7 @@ def both_doors(torch):
 
 
 def statistics(torch):
-    """Counts go up and down by what is asked for, and nothing that reads them raises."""
+    """Counts follow the requests, and nothing that reads them raises."""
     fresh(torch)
     before = torch.cuda.memory_stats()
     tensor = torch.empty(1000, dtype=torch.uint8, device="cuda")
@@ -99,7 +99,7 @@ def raw_memory(torch):
 
 
 def contents(torch):
-    """Random sizes, streams and lives; every tensor keeps what was written."""
+    """Random sizes, streams and lifetimes; every tensor keeps its contents."""
     generator = torch.Generator().manual_seed(3)
     streams = [torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
     live = []
@@ -135,7 +135,7 @@ def fraction(torch):
 
 
 def out_of_memory(torch):
-    """PyTorch's exception with our report, and everything works afterwards."""
+    """Raises PyTorch's exception with our report, and everything works afterwards."""
     import tidemark.torch
     heard = []
     torch._C._cuda_attach_out_of_memory_observer(lambda *numbers: heard.append(numbers))
@@ -160,10 +160,10 @@ def out_of_memory(torch):
 
 
 def settings(torch):
-    """Settings that are changed at run time reach the allocator."""
+    """Settings that change at run time reach the allocator."""
     import tidemark.torch
     if tidemark.torch.installation().policy != "torch":
-        return  # the policy tide has none of these
+        return  # the policy tide has no such settings
     torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4")
     before = torch.cuda.memory_allocated()
     tensor = torch.empty(1025 * 1024, dtype=torch.uint8, device="cuda")
@@ -179,7 +179,7 @@ def settings(torch):
 
 
 def record_stream(torch):
-    """Memory that another stream uses is not handed out before that is done, also through a view."""
+    """Memory that another stream uses is not handed out before its work is done, even through a view."""
     side = torch.cuda.Stream()
     for is_view in (False, True):
         fresh(torch)
@@ -204,7 +204,7 @@ def record_stream(torch):
 
 
 def record_stream_frees_under_pressure(torch):
-    """A loop that announces all of its memory runs for ever in a small limit."""
+    """A loop that records all its memory on another stream runs under a small limit."""
     fresh(torch)
     limit(torch, 400 * MIB)
     side = torch.cuda.Stream()
@@ -219,15 +219,15 @@ def record_stream_frees_under_pressure(torch):
 
 
 def graphs(torch):
-    """Two graphs in one pool give what eager code gives, over and over, and their memory comes back."""
-    torch._C._cuda_clearCublasWorkspaces()  # PyTorch keeps one for each stream, in the pool of a capture as well
+    """Two graphs in one pool repeat the results of eager code, and their memory is freed."""
+    torch._C._cuda_clearCublasWorkspaces()  # PyTorch keeps one for each stream, even in the pool of a capture
     fresh(torch)
     before = torch.cuda.memory_reserved()
     weight = torch.randn(512, 512, device="cuda")
     source = torch.zeros(512, 512, device="cuda")
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
-        (source @ weight).relu()  # the libraries get their memory outside
+        (source @ weight).relu()  # libraries allocate their memory outside of the capture
     torch.cuda.synchronize()
     first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
     with torch.cuda.graph(first):
@@ -287,7 +287,7 @@ def pools(torch):
 
 
 # ---------------------------------------------------------------------------------------------------
-# Looking inside
+# Snapshots and history
 
 
 def history(torch):
@@ -322,7 +322,7 @@ def history(torch):
 
 
 def profiler(torch):
-    """The profiler sees memory come and go."""
+    """The profiler sees allocations and releases."""
     with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         torch.empty(MIB, dtype=torch.uint8, device="cuda")
     bytes_seen = [event.device_memory_usage for event in profile.events()]
@@ -337,7 +337,7 @@ def cudnn_benchmark(torch):
 
 
 def pinned(torch):
-    """Copies from pinned memory that is freed at once arrive."""
+    """Copies from pinned memory that is freed at once are correct."""
     before = torch.cuda.host_memory_stats() if hasattr(torch.cuda, "host_memory_stats") else None
     kept = []
     for value in range(40):
@@ -353,7 +353,7 @@ def pinned(torch):
 
 
 def threads(torch):
-    """Eight threads of autograd on streams of their own compute what one does."""
+    """Eight threads with autograd on streams of their own compute the same as one."""
     def train(seed, out):
         with torch.cuda.stream(torch.cuda.Stream()):
             generator = torch.Generator("cuda").manual_seed(seed)
@@ -383,7 +383,7 @@ def threads(torch):
 
 
 def expect_end(child):
-    """Waits for a child that is to end well."""
+    """Waits for a child that must exit successfully."""
     deadline = time.monotonic() + 60
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -425,7 +425,7 @@ def fork_before_use(torch):
 
 
 def live_at_exit(torch):
-    """The process ends with tensors, graphs and announced memory alive: see test_gpu.py for the status."""
+    """Leaves tensors, graphs and recorded memory alive at the exit; test_gpu.py checks the status."""
     import builtins
     side = torch.cuda.Stream()
     builtins.kept = [torch.ones(MIB, device="cuda") for _ in range(50)]
@@ -434,7 +434,7 @@ def live_at_exit(torch):
 
 
 def ipc(torch):
-    """Another process sees the memory, and writes to it."""
+    """Another process reads the memory and writes to it."""
     import torch.multiprocessing as multiprocessing
     tensor = torch.arange(MIB, dtype=torch.int32, device="cuda")
     context = multiprocessing.get_context("spawn")
@@ -459,7 +459,7 @@ def ipc_child(policy, queue, answers):
 
 
 def unmodified_script(torch):
-    """python -m tidemark.torch runs a script that knows nothing of it."""
+    """python -m tidemark.torch runs an unmodified script."""
     script = "import sys, torch; torch.ones(3, device='cuda'); print(sys.argv[1:], torch.cuda.get_allocator_backend())"
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "script.py")
@@ -472,7 +472,7 @@ def unmodified_script(torch):
 
 
 def losses(torch):
-    """The losses of a small training, bit by bit: the same with every allocator."""
+    """The losses of a small training, bit for bit: the same with every allocator."""
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(1)
     layer = torch.nn.TransformerEncoderLayer(256, 4, 512, batch_first=True)
@@ -491,7 +491,7 @@ def losses(torch):
     return out
 
 
-# Those that leave nothing behind run in one process, the others alone.
+# Cases that leave nothing behind run in one process, the others alone.
 TOGETHER = [both_doors, statistics, raw_memory, contents, fraction, out_of_memory, settings, record_stream,
             record_stream_frees_under_pressure, graphs, pools, history, profiler, cudnn_benchmark, pinned, threads]
 ALONE = [graph_trees, fork, fork_before_use, live_at_exit, ipc, unmodified_script, losses]
@@ -499,7 +499,7 @@ CASES = {case.__name__: case for case in TOGETHER + ALONE}
 
 
 def start(policy):
-    """Installs the policy; "native" is none of ours."""
+    """Installs the policy; "native" is PyTorch's own allocator."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if policy == "native":
         return
@@ -515,7 +515,7 @@ def main():
         answer = {"case": name, "ok": True}
         try:
             answer["value"] = CASES[name](torch)
-        except Exception:  # everything a case can raise is its result
+        except Exception:  # whatever a case raises is its result
             answer.update(ok=False, text=traceback.format_exc())
         print("CASE " + json.dumps(answer), flush=True)
 

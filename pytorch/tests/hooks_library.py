@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""libtidemark_torch.so for the tests that need it; they are skipped where there is no compiler to have built it."""
+"""libtidemark_torch.so for the tests that need it; they are skipped without a C++ compiler."""
 import ctypes
 import unittest
 
@@ -12,5 +12,5 @@ def load():
         return ctypes.CDLL(str(library.find("libtidemark_torch.so")))
     except library.NotFound as error:
         if build.compiler() is None:
-            raise unittest.SkipTest(f"there is no C++ compiler, so that {error}") from error
+            raise unittest.SkipTest(f"no C++ compiler: {error}") from error
         raise

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""The benchmark's own logic: who runs when, going on where it stopped, bisection, tables, and its processes."""
+"""The logic of the benchmark: the order of runs, continuing after a stop, bisection, tables, and processes."""
 import importlib.util
 import json
 import os
@@ -26,8 +26,8 @@ bench = load("run")
 work = load("work")
 
 
-class FakeCrew:
-    """Processes that are made up. They note what is asked; `answer(name, call)` may answer otherwise."""
+class FakeWorkers:
+    """Fake processes. They note each request; `answer(name, call)` may replace the answer."""
 
     def __init__(self, answer=None):
         self.asked, self.begun, self.stopped = [], [], []
@@ -46,11 +46,11 @@ class FakeCrew:
         return {name: self.answer(name, call) or answers[call["do"]] for name in names}
 
     def steps(self):
-        """Who was asked for a step, and for which."""
+        """Which process was asked for which step."""
         return [(names, call["number"]) for names, call in self.asked if call["do"] == "step"]
 
     def runs(self):
-        """What was begun, and by whom."""
+        """What was begun, and by which process."""
         return [(call["workload"], call["seed"], names) for names, call in self.asked if call["do"] == "begin"]
 
 
@@ -64,8 +64,8 @@ class Logic(unittest.TestCase):
         self.addCleanup(silence.stop)
 
     def make(self, answer=None):
-        crew = FakeCrew(answer)
-        return bench.Bench(crew, self.path, 1e6, "abc"), crew
+        workers = FakeWorkers(answer)
+        return bench.Bench(workers, self.path, 1e6, "abc"), workers
 
     def lines(self):
         return [json.loads(line) for line in pathlib.Path(self.path).read_text().splitlines()]
@@ -75,21 +75,21 @@ class Turns(Logic):
     job = {"mode": "measure", "workload": "streams", "seed": 0, "repeat": 1}
 
     def make(self, answer=None):
-        runner, crew = super().make(answer)
+        runner, workers = super().make(answer)
         runner.warm = {("streams", 0), ("streams", 1)}
-        return runner, crew
+        return runner, workers
 
     def test_every_step_is_made_by_all_before_the_next(self):
-        runner, crew = self.make()
+        runner, workers = self.make()
         runner.run(self.job, ["a", "b", "c"], in_turn=True)
-        self.assertEqual([names for names, number in crew.steps() if number < 3],
+        self.assertEqual([names for names, number in workers.steps() if number < 3],
                          [("a",), ("b",), ("c",), ("b",), ("c",), ("a",), ("c",), ("a",), ("b",)])
-        self.assertEqual([number for _, number in crew.steps()], [n for n in range(bench.STEPS) for _ in "abc"])
+        self.assertEqual([number for _, number in workers.steps()], [n for n in range(bench.STEPS) for _ in "abc"])
 
     def test_what_is_not_timed_is_made_at_once(self):
-        runner, crew = self.make()
+        runner, workers = self.make()
         found = runner.run(self.job, ["a", "b"])
-        self.assertEqual({frozenset(names) for names, _ in crew.steps()}, {frozenset("ab")})
+        self.assertEqual({frozenset(names) for names, _ in workers.steps()}, {frozenset("ab")})
         self.assertNotIn("median_ms", found["a"])
 
     def test_the_first_steps_do_not_count(self):
@@ -106,26 +106,26 @@ class Turns(Logic):
             def answer(name, call):
                 is_bad = name == "b" and call.get("number") == 3
                 return {"error": "no", "is_runtime": is_runtime} if is_bad else None
-            runner, crew = self.make(answer)
+            runner, workers = self.make(answer)
             found = runner.run({**self.job, "seed": int(is_runtime)}, ["a", "b"], in_turn=True)
             self.assertEqual(found["b"]["error"], "no")
             self.assertIn("median_ms", found["a"])
-            self.assertEqual(len(crew.steps()), bench.STEPS + 4)
-            self.assertEqual(crew.stopped, [] if is_runtime else ["b"])
+            self.assertEqual(len(workers.steps()), bench.STEPS + 4)
+            self.assertEqual(workers.stopped, [] if is_runtime else ["b"])
 
     def test_failed_runs_are_made_again(self):
         runner, _ = self.make(lambda name, call: {"error": "no", "is_runtime": True} if name == "b" else None)
         runner.run(self.job, ["a", "b"])
-        again, crew = self.make()
+        again, workers = self.make()
         self.assertNotIn("error", again.run(self.job, ["a", "b"])["b"])
-        self.assertEqual(len(crew.runs()), 1)
+        self.assertEqual(len(workers.runs()), 1)
 
 
 class Order(Logic):
     def test_all_are_warmed_up_at_once_before_turns(self):
-        runner, crew = self.make()
+        runner, workers = self.make()
         bench.do_measure(runner, ["streams"], 2)
-        self.assertEqual([names for _, _, names in crew.runs()],
+        self.assertEqual([names for _, _, names in workers.runs()],
                          [bench.EVERYBODY, bench.ALLOCATORS, bench.ALLOCATORS])
 
     def test_everything_comes_once_before_anything_comes_again(self):
@@ -137,49 +137,49 @@ class Order(Logic):
         self.assertEqual(len(self.lines()), len(repeats) + 12 * 6)
 
     def test_two_workloads_have_three_seeds(self):
-        runner, crew = self.make()
+        runner, workers = self.make()
         bench.do_measure(runner, list(bench.WORKLOADS), 1)
-        seeds = {name: {seed for workload, seed, _ in crew.runs() if workload == name} for name in bench.WORKLOADS}
+        seeds = {name: {seed for workload, seed, _ in workers.runs() if workload == name} for name in bench.WORKLOADS}
         self.assertEqual({name for name, found in seeds.items() if found == {0, 1, 2}}, set(bench.THREE_SEEDS))
         self.assertEqual(len(seeds), 8)
 
     def test_goes_on_where_it_stopped_and_warms_up_again(self):
         runner, _ = self.make()
         bench.do_measure(runner, ["streams", "mixture"], 1)
-        again, crew = self.make()
+        again, workers = self.make()
         bench.do_measure(again, ["streams", "mixture", "generate"], 1)
-        self.assertEqual([workload for workload, _, _ in crew.runs()], ["generate", "generate"])
-        once_more, crew = self.make()
+        self.assertEqual([workload for workload, _, _ in workers.runs()], ["generate", "generate"])
+        once_more, workers = self.make()
         bench.do_measure(once_more, ["streams"], 2)
-        self.assertEqual([len(names) for _, _, names in crew.runs()], [6, 5])
+        self.assertEqual([len(names) for _, _, names in workers.runs()], [6, 5])
 
     def test_nothing_begins_late(self):
-        runner, crew = self.make()
+        runner, workers = self.make()
         runner.deadline = 0
         bench.do_measure(runner, ["streams"], 1)
         bench.do_losses(runner, ["streams"])
         bench.do_limits(runner, ["streams"])
-        self.assertEqual((crew.asked, crew.begun), ([], []))
+        self.assertEqual((workers.asked, workers.begun), ([], []))
         self.assertTrue(runner.is_late)
 
     def test_a_workload_is_warmed_up_before_it_is_limited(self):
         runner, _ = self.make()
         bench.do_measure(runner, ["train_varlen"], 1)
-        again, crew = self.make()
+        again, workers = self.make()
         bench.do_limits(again, ["train_varlen"])
-        self.assertEqual([len(names) for _, _, names in crew.runs()[:3]], [6, 1, 1])
-        self.assertNotIn(bench.EVERYBODY, [names for _, _, names in crew.runs()[1:]])
+        self.assertEqual([len(names) for _, _, names in workers.runs()[:3]], [6, 1, 1])
+        self.assertNotIn(bench.EVERYBODY, [names for _, _, names in workers.runs()[1:]])
 
     def test_losses_are_of_two_of_pytorchs_own_and_of_ours(self):
-        runner, crew = self.make()
+        runner, workers = self.make()
         bench.do_losses(runner, ["streams"])
-        self.assertEqual(crew.runs(), [("streams", 0, ("native", bench.WITNESS, "torch", "tide"))])
-        self.assertTrue(crew.asked[0][1]["is_exact"])
+        self.assertEqual(workers.runs(), [("streams", 0, ("native", bench.WITNESS, "torch", "tide"))])
+        self.assertTrue(workers.asked[0][1]["is_exact"])
 
 
 class Limits(Logic):
     def make_limited(self, needed):
-        """Runs that want memory below `needed` bytes."""
+        """Runs that fail with a limit below `needed` bytes."""
         limits = []
 
         def answer(_, call):
@@ -214,15 +214,15 @@ class Limits(Logic):
         self.assertIsNone(bench.least_limit(runner, "train_varlen", "tide", 100 * bench.MIB, 300 * bench.MIB))
 
     def test_limits_of_all_begin_at_what_each_reserves(self):
-        runner, crew, limits = self.make_limited(0)
+        runner, workers, limits = self.make_limited(0)
         bench.do_limits(runner, ["train_varlen"])
         self.assertEqual(limits.count(200 * bench.MIB), len(bench.ALLOCATORS))
         self.assertEqual(list(bench.limits_rows(self.lines())), [["train_varlen"] + ["102"] * 5])
-        self.assertEqual({names for workload, _, names in crew.runs()[1:]}, {(name,) for name in bench.ALLOCATORS})
+        self.assertEqual({names for workload, _, names in workers.runs()[1:]}, {(name,) for name in bench.ALLOCATORS})
 
 
 class Processes(unittest.TestCase):
-    """The whole way to a process and back, with one that needs no PyTorch."""
+    """The communication with a real process, which needs no PyTorch."""
 
     PROGRAM = """
         import os, sys, time
@@ -255,12 +255,12 @@ class Processes(unittest.TestCase):
         patch = mock.patch.object(bench, "HERE", pathlib.Path(folder.name))
         patch.start()
         self.addCleanup(patch.stop)
-        self.crew = bench.Crew()
-        self.addCleanup(lambda: self.crew.stop(list(self.crew.processes)))
+        self.workers = bench.Workers()
+        self.addCleanup(lambda: self.workers.stop(list(self.workers.processes)))
 
     def ask(self, names, **call):
-        self.crew.start(names)
-        return self.crew.ask(names, call)
+        self.workers.start(names)
+        return self.workers.ask(names, call)
 
     def test_each_has_its_setting(self):
         answers = self.ask(["native", "async", "expandable"], do="say", text="x" * 200000)
@@ -280,7 +280,7 @@ class Processes(unittest.TestCase):
     def test_a_crash_is_an_error_and_a_new_process_can_be_begun(self):
         self.assertIn("status 3", self.ask(["native"], do="crash")["native"]["error"])
         self.assertIn("status 3", self.ask(["native"], do="say", text="")["native"]["error"])
-        self.crew.stop(["native"])
+        self.workers.stop(["native"])
         self.assertEqual(self.ask(["native"], do="say", text="on")["native"]["text"], "on")
 
     def test_a_hang_is_an_error(self):
@@ -290,7 +290,7 @@ class Processes(unittest.TestCase):
 
 
 class Work(unittest.TestCase):
-    """What the process of an allocator does, with a PyTorch that is made up."""
+    """The process of an allocator, with a fake PyTorch."""
 
     def make(self, allocator):
         torch = mock.MagicMock(__version__="2.11")
@@ -365,7 +365,7 @@ class Work(unittest.TestCase):
 
 
 def timed(ms):
-    """A run all of whose steps that count took as long; the first makes handles, and the last maps some."""
+    """A run whose counted steps take the same time; the first creates handles, and the last maps some."""
     count = bench.STEPS - bench.WARM
     return {"median_ms": ms, "steps_ms": [100.0] * bench.WARM + [ms] * count,
             "calls": [{"physical_new": 7, "map": 9}] * bench.WARM + [{}] * (count - 1) + [{"map": 1}]}

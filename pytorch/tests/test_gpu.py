@@ -23,7 +23,7 @@ pool = concurrent.futures.ThreadPoolExecutor(JOBS)
 
 @functools.lru_cache(maxsize=None)
 def why_not():
-    """Why nothing here can run; empty: it can."""
+    """Why these tests cannot run; empty if they can."""
     try:
         import torch
     except ImportError:
@@ -34,7 +34,7 @@ def why_not():
 
 
 def run(policy, *names):
-    """Runs cases in a process; their answers, the status, and what was printed.
+    """Runs cases in a process; returns their answers, the status, and the output.
 
     After a crash the rest goes on, unless not even the first case began.
     """
@@ -56,7 +56,7 @@ def run(policy, *names):
 
 @functools.lru_cache(maxsize=None)
 def begun(policy, *names, turn=0):
-    """Cases that run in a process, or will; a turn is a process of its own."""
+    """Cases that run in a process of their own, now or later."""
     return pool.submit(run, policy, *names)
 
 

@@ -24,7 +24,7 @@ class Function(ctypes.Structure):
 
 
 class Hooks(unittest.TestCase):
-    """One process has one state, so that the tests share it."""
+    """The tests share the state of the process."""
 
     @classmethod
     def setUpClass(cls):

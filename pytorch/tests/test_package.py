@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""What of the package works without PyTorch: options, command line, finding the library, reports."""
+"""The parts of the package that work without PyTorch: options, command line, finding the library, reports."""
 import ctypes
 import importlib.util
 import os
@@ -61,7 +61,7 @@ file(WRITE "${PROJECT_BINARY_DIR}/said" "${CMAKE_CXX_COMPILER}")
 
 
 class Layouts(unittest.TestCase):
-    """The structs of the package beside those that are recorded of the headers."""
+    """Compares the structs of the package with those recorded from the headers."""
 
     def test_structs_are_those_of_the_headers(self):
         recorded = pathlib.Path(__file__).resolve().parents[2] / "tests" / "abi" / "interface.txt"
@@ -139,7 +139,7 @@ class Installing(unittest.TestCase):
 
 
 class Reports(unittest.TestCase):
-    """The structs of Python against the library, on a machine without memory."""
+    """Checks the Python structs against the library, on the dry machine."""
 
     def setUp(self):
         self.library = library.load(library.find())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Stacks that are kept as objects, beside an allocator that shows their numbers: what is shown is there and
-// is the right one, and what is not goes, however long the run is.
+// Stacks that are kept as objects, with an allocator that refers to them by number: every stack that is
+// referred to is kept and is the right one, and all others are dropped, however long the run is.
 #include "../shim_stacks.h"
 
 #include <cstdio>
@@ -17,11 +17,11 @@ namespace {
 #define CHECK(condition)                                                               \
   do {                                                                                 \
     if (condition) break;                                                              \
-    (void)std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+    (void)std::fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
     std::exit(1);                                                                      \
   } while (false)
 
-// What stands for a stack here: how many bytes the request asks for.
+// A fake stack: the size of its request.
 struct Stack {
   uint64_t bytes;
 };
@@ -64,7 +64,7 @@ struct Rig {
     CHECK(tide_device_visit_stacks(device, add, &used) == TIDE_OK);
   }
 
-  // Takes and gives back blocks at random, of which some stay for long.
+  // Allocates and releases blocks at random, some of which live long.
   void churn(size_t count, uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<tide_block> live(50);

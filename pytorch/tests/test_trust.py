@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Which folders a library is loaded from: none that others own or can write, whatever lies on the way."""
+"""A library is loaded from no folder that others own or can write, wherever it is on the path."""
 import os
 import pathlib
 import pwd
@@ -18,7 +18,7 @@ NAME = "tidemark_shim.so"
 
 
 def compile_line(_torch, _cxx, _tidemark, out):
-    """A compiler that makes its file anew, for everybody to write, as a linker does under an open mask."""
+    """A compiler that creates a new file which everybody can write, as a linker does with umask 0."""
     return ["/bin/sh", "-c", f"rm -f '{out}' && umask 0 && echo built >'{out}' && chmod 777 '{out}'"]
 
 
@@ -35,14 +35,14 @@ class InFolder(unittest.TestCase):
         self.addCleanup(patch.stop)
 
     def make(self, *parts, mode=0o700):
-        """Folders below the root, the last with this mode."""
+        """Creates folders below the root, the last one with this mode."""
         path = self.root.joinpath(*parts)
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(mode)
         return path
 
     def give_away(self, path):
-        """Lets somebody else own it: really, or, without the right to do that, in what is seen of it."""
+        """Gives it to another user: really, or, without the right to do so, by a patched os.stat."""
         if os.geteuid() == 0:
             os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
             return
@@ -55,7 +55,7 @@ class InFolder(unittest.TestCase):
         self.enterPatch(mock.patch.object(os, "stat", lambda *a, **k: stolen(real_stat(*a, **k))))
 
     def plant(self, cache):
-        """A library that somebody left where ours would be."""
+        """A foreign library in the place of ours."""
         path = self.make(cache, "torch-2.11.0-0123") / NAME
         path.write_text("planted")
         path.chmod(0o755)
@@ -106,7 +106,7 @@ class Shim(InFolder):
     def test_folder_above_that_others_can_write_is_refused(self):
         self.plant("open/cache")
         self.make("open", mode=0o777)
-        self.expect_refused(self.root / "open" / "cache", "open: others can write it .mode 777")
+        self.expect_refused(self.root / "open" / "cache", "open: others can write to it .mode 777")
         self.assertEqual((self.root / "open/cache/torch-2.11.0-0123" / NAME).read_text(), "planted")
 
     def test_shared_folder_above_passes_as_long_as_ours_is_ours(self):
@@ -154,10 +154,10 @@ class Links(InFolder):
         path = self.plant("cache")
         path.unlink()
         path.mkdir()
-        self.expect_refused(self.root / "cache", "is no file")
+        self.expect_refused(self.root / "cache", "is not a regular file")
         path.rmdir()
         os.mkfifo(path, 0o600)
-        self.expect_refused(self.root / "cache", "is no file")
+        self.expect_refused(self.root / "cache", "is not a regular file")
         (self.root / "file").touch()
         self.expect_refused(self.root / "file", "cannot be used")
 

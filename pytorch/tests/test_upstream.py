@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""How PyTorch's own tests are run, on a file of tests that is made up: it passes, fails, skips, and crashes."""
+"""How PyTorch's own tests are run, with a fake test file that passes, fails, skips and crashes."""
 import contextlib
 import io
 import pathlib

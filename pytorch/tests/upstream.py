@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Runs PyTorch's own tests of its allocator on that and on ours, and compares.
+"""Runs PyTorch's own allocator tests natively and on Tidemark, and compares the results.
 
     upstream.py PATH/test_cuda.py [--policies tide,torch] [--out FILE] [--seconds S] [--jobs N] [PATTERN ...]
 
@@ -30,16 +30,16 @@ import unittest
 from typing import Any, Iterator, Optional
 
 HERE = pathlib.Path(__file__).resolve().parent
-TEST_SECONDS = 120  # that one test may take
+TEST_SECONDS = 120  # the time limit of one test
 CLASSES = ("TestCuda", "TestCudaMallocAsync", "TestBlockStateAbsorption", "TestMemPool",
            "TestCachingHostAllocatorCudaGraph", "TestFXMemoryProfiler")
-# Of TestCuda, those that are about memory; of TestCudaMallocAsync, all but those about other things.
+# The tests of TestCuda that are about memory, and all of TestCudaMallocAsync but those about other things.
 ABOUT_MEMORY = ("memory", "record_stream", "graph", "cublas_workspace", "host_memory", "pinned", "non_blocking", "mempool")
 OTHER_THINGS = ("nvml", "temperature", "device_memory_used", "power_draw", "clock_speed", "amdsmi", "uuid",
                 "direct_traceback", "cycles")
-# Those that look at the whole GPU, or take half of it, and so need it for themselves.
+# Tests that look at the whole GPU or use half of it, and so must run alone.
 GREEDY = ("cublas_workspace_memory", "out_of_memory_retry", "per_process_memory_fraction")
-# What a policy does otherwise on purpose, and the tests that see it; see docs/pytorch.md.
+# Intended differences of a policy, and the tests that notice them; see docs/pytorch.md.
 OTHERWISE = {
     "tide": {
         "TestCuda.test_graph_memory_stats_and_use_result_after_destroy_graph": "counts segments of cudaMalloc",
@@ -60,11 +60,11 @@ def is_ours(name: str) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------
-# In the process of the tests
+# The process that runs the tests
 
 
 def stand_in_for_packages() -> None:
-    """PyTorch's test classes import these, and need them only for tests that are not run here."""
+    """PyTorch's test classes import these modules, but only tests that are not run here need them."""
     for name in ("expecttest", "psutil"):
         if importlib.util.find_spec(name) is None:
             module = types.ModuleType(name)
@@ -82,7 +82,7 @@ def each_test(suite: Any) -> Iterator[unittest.TestCase]:
 
 
 def name_of(test: unittest.TestCase) -> str:
-    """As Class.test."""
+    """The name of a test, as Class.test."""
     return ".".join(test.id().split(".")[-2:])
 
 
@@ -153,7 +153,7 @@ def run_here(path: str, policy: str, out: str, kind: str, alone: str, done: list
 
 
 # ---------------------------------------------------------------------------------------------------
-# In ours
+# The process that controls it
 
 
 @dataclasses.dataclass
@@ -176,7 +176,7 @@ class Job:
                 yield from map(json.loads, file)
 
     def results(self) -> dict[str, dict[str, Any]]:
-        """What each test came to; the word of a run alone is the last, else a failure stays."""
+        """The result of each test. The result of a run alone wins; otherwise a failure wins."""
         states: dict[str, dict[str, Any]] = {}
         for line in self.lines():
             old = states.get(line["test"], {})
@@ -186,7 +186,7 @@ class Job:
         return states
 
     def stuck(self, kind: str, alone: str) -> list[str]:
-        """The tests that a process of a class, or of one test alone, began and did not end."""
+        """The tests that a process began and did not end."""
         last = {line["test"]: line["state"] for line in self.lines()}
         return [name for name, state in last.items()
                 if state == "began" and (name == alone if alone else name.startswith(kind + "."))]
@@ -199,7 +199,7 @@ class Job:
 
 
 def wait(process: subprocess.Popen[bytes], out: str, deadline: float) -> Optional[str]:
-    """Waits for the end of a process; why it was ended, or None."""
+    """Waits for the end of a process; returns why it was killed, or None."""
     seen, since = -1, time.monotonic()
     while process.poll() is None:
         size = os.path.getsize(out) if os.path.exists(out) else 0
@@ -215,13 +215,13 @@ def wait(process: subprocess.Popen[bytes], out: str, deadline: float) -> Optiona
 
 
 def run_process(job: Job, kind: str, alone: str) -> bool:
-    """Runs a process of tests, and says what became of the one it died in. False if it did nothing."""
+    """Runs a process of tests, and notes the test in which it died. False if it did nothing."""
     done = [] if alone else list(job.results())
     out = job.file(kind)
     arguments = [job.path, job.policy, out, kind, alone, done, job.patterns]
     command = [sys.executable, __file__, "--here", json.dumps(arguments)]
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as log:
-        # Tests build extensions of one name and other contents: those that run alone run at the same time.
+        # Tests build extensions with equal names and different contents, and tests that run alone run in parallel.
         environment = dict(os.environ, TORCH_EXTENSIONS_DIR=folder) if alone else None
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=pathlib.Path(job.path).parent, env=environment)
         why = wait(process, out, job.deadline)
@@ -265,14 +265,14 @@ def run_all(job: Job) -> dict[str, dict[str, Any]]:
 
 
 def why_failed(text: str) -> str:
-    """The words of the last exception in a text, or else its last line."""
+    """The message of the last exception in a text, or its last line."""
     found = re.findall(r"^[\w.]*(?:Error|Exception)\b.*?(?=\n\nTo execute|\Z)", text.strip(), re.MULTILINE | re.DOTALL)
     words = found[-1] if found else text.strip().splitlines()[-1] if text.strip() else ""
     return " ".join(words.split())[:200]
 
 
 def compare(native: dict[str, dict[str, Any]], ours: dict[str, dict[str, Any]], policy: str) -> int:
-    """Prints what passes natively and fails here; how many of these are not known to."""
+    """Prints what passes natively and fails here; returns the number of unexpected ones."""
     passed = sorted(name for name, line in native.items() if line["state"] == "passed")
     failed = [name for name in passed if ours.get(name, {}).get("state") not in (None, "passed")]
     good = [name for name in passed if ours.get(name, {}).get("state") == "passed"]
@@ -308,7 +308,7 @@ def main() -> None:
     policies = parsed.policies.split(",")
     jobs = {policy: Job(path, policy, os.path.abspath(parsed.out), parsed.patterns, deadline, parsed.jobs)
             for policy in ["native", *policies]}
-    # Where there are native results, most of them are: ours come first then.
+    # If there are native results, most of them exist already: then ours come first.
     for policy in [*policies, "native"] if jobs["native"].results() else ["native", *policies]:
         run_all(jobs[policy])
     sys.exit(1 if sum(compare(jobs["native"].results(), jobs[each].results(), each) for each in policies) else 0)

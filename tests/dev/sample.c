@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tests that fail on purpose: tests/dev/run looks at what the harness says of them.
+// Tests that fail on purpose: tests/dev/run checks what the harness prints about them.
 #include "t.h"
 
 T_TEST(test_sample__passes) { T_EQ(t_seed(), 7); }

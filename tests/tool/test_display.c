@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Texts made fit for a screen, and columns.
+// Sanitised text and columns.
 #include "display.h"
 
 #include "t.h"
 
 static char printed[4096];
 
-// What a function wrote to a stream in memory.
+// The output of a function.
 static FILE* sheet_open(void) {
   FILE* const sheet = fmemopen(printed, sizeof printed, "w");
   T_CHECK(sheet != NULL);
@@ -43,15 +43,15 @@ T_TEST(test_display__keeps_newlines_where_they_may_be) {
 }
 
 T_TEST(test_display__replaces_what_is_no_utf8) {
-  shown_is("\x80", "\xef\xbf\xbd");  // a continuation alone
+  shown_is("\x80", "\xef\xbf\xbd");  // a lone continuation byte
   shown_is("a\xff"
            "b",
            "a\xef\xbf\xbd"
-           "b");                                                                     // never a byte of UTF-8
-  shown_is("\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd");                                  // overlong
-  shown_is("\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");                  // half a surrogate pair
+           "b");                                                     // a byte that UTF-8 never has
+  shown_is("\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd");                  // overlong
+  shown_is("\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");  // half a surrogate pair
   shown_is("\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");  // above U+10FFFF
-  shown_is("\xe2\x82", "\xef\xbf\xbd");  // cut off: one for the run
+  shown_is("\xe2\x82", "\xef\xbf\xbd");  // truncated: one for the whole run
   shown_is("\xe2\x82"
            "a",
            "\xef\xbf\xbd"
@@ -181,7 +181,7 @@ T_TEST(test_display__letters_of_all_languages_stay) {
            "\xd7\xa9\xd7\x9c \xd8\xb9 \xe6\x97\xa5 \xf0\x9f\x99\x82 \xc3\xbc");
 }
 
-// Whatever the bytes: no part of what is shown steers, and it does not grow beyond its memory.
+// Any bytes: the result has no control characters and does not exceed its memory.
 T_TEST(test_display__random_bytes_never_steer) {
   t_rng rng = t_rng_new(0);
   for (size_t i = 0; i < t_scaled(20000); i++) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What a verb says, as JSON and for people. Each test runs in a process of its own and prints into a file.
+// The answers of verbs, as JSON and as text. Each test runs in a process of its own and prints to a file.
 #include "tool.h"
 
 #include <math.h>
@@ -189,7 +189,7 @@ T_TEST(test_emit__a_full_disk_is_an_error) {
   T_CHECK(dup2(full, STDOUT_FILENO) == STDOUT_FILENO);
 
   T_EQ(tool_emit_end(emit), TOOL_USAGE);
-  _Exit(0);  // what could not be written would be tried again
+  _Exit(0);  // exit() would try to write the rest again
 }
 
 T_TEST(test_emit__json_let_an_override_of_direction_through) {

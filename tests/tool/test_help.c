@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The help of every verb, beside the table from which its command line is read.
+// Compares the help of every verb with the table of its options.
 #include "t.h"
 #include "tool.h"
 
@@ -19,7 +19,7 @@ static const tool_verb* verb_of(const char* name) {
   return NULL;
 }
 
-// The help, every run of blanks and newlines one blank.
+// The help, with every run of blanks and newlines as one blank.
 static const char* help_of(const tool_verb* verb) {
   static char text[16384];
   FILE* const file = tmpfile();

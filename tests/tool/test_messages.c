@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the command makes of errors of the library: no name of a call stands in a message.
+// Error messages of the library, without the names of functions.
 #include "base/error.h"
 #include "t.h"
 #include "tool.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Opening compressed files: what they may become, and what a file of a few bytes may take. Each is read in a
-// process of its own, whose memory is measured.
+// Compressed files: limits on their decompressed size and on memory. Each file is read in a process of its
+// own, whose memory is measured.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -24,16 +24,16 @@ static const tool_codec* codec_of_variant(void) {
   return codecs[i];
 }
 
-// A file that begins with some bytes and goes on with many repeats of others.
+// A file that begins with some bytes and continues with many repetitions of others.
 typedef struct repeated {
   const char* head;
   size_t head_bytes;
   const char* part;
   size_t part_bytes;
-  size_t bytes;  // of all repeats
+  size_t bytes;  // of all repetitions
 } repeated;
 
-// A file that is removed when it is closed; its path is that of the descriptor.
+// A file without a name; its path is that of the descriptor.
 typedef struct packed_file {
   int descriptor;
   size_t bytes;
@@ -81,7 +81,7 @@ static packed_file packed_new(const tool_codec* codec, repeated what) {
   return file;
 }
 
-// How it ended, and the most memory it had beyond a process that reads nothing, in bytes.
+// The exit status, and the peak of memory above that of a process that reads nothing, in bytes.
 typedef struct outcome {
   int status;
   size_t bytes;
@@ -154,7 +154,7 @@ T_TEST_OVER(test_open__a_few_bytes_took_gigabytes_with_every_codec, codec_names)
   expect_cheap(codec_of_variant(), bombs[0]);
 }
 
-// Room for a recording that shrinks well: 16 MiB of the same bytes are a good snapshot's end.
+// A recording may compress well: 16 MiB of equal bytes after a snapshot are accepted.
 T_TEST_OVER(test_open__a_file_that_shrinks_well_is_read, codec_names) {
   packed_file file = packed_new(codec_of_variant(),
                                 (repeated)BOMB("{\"segments\": [], \"device_traces\": []}", " ", 16 * MIB));

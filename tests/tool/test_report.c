@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the verbs info, report and diff rest on: where memory sits, why requests were refused, call sites,
-// sums, moments; and the verbs themselves on small files, their answers as JSON.
+// The parts of the verbs info, report and diff: causes of lost memory, refusals, call sites, sums, moments;
+// and the verbs themselves on small files.
 #include "sums.h"
 #include "ledger/recorded.h"
 #include "moment.h"
@@ -40,7 +40,7 @@ static tide_ledger* ledger_of(const tide_trace* trace) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Where it sits
+// Where reserved memory was
 
 static uint64_t where_sum(const tool_where* where) {
   uint64_t sum = where->requested;
@@ -68,7 +68,7 @@ T_TEST(test_report__counts_every_byte_once) {
   run_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE + 16 * MIB, 2 * MIB, 0, 3);   // of another pool
   run_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE + 32 * MIB, 20 * MIB, 0, 0);  // free
   run_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE + 64 * MIB, 24 * MIB, 0, 0);  // the last growth,
-  run_add(trace, TIDE_ACTION_ALLOC, BASE + 64 * MIB, 24 * MIB - 512, 0, 0);    // and what it was for
+  run_add(trace, TIDE_ACTION_ALLOC, BASE + 64 * MIB, 24 * MIB - 512, 0, 0);    // and its request
   run_add(trace, TIDE_ACTION_FREE_REQUESTED, BASE + 64 * MIB, 24 * MIB, 0, 0);
 
   const tool_where where = where_of(trace);
@@ -177,7 +177,7 @@ T_TEST(test_report__counts_refusals_beyond_those_it_explains) {
   T_EQ(refusals_of(trace, refusals, 2, &limits), 2);
 
   T_EQ(limits.count, 50);
-  T_LE(limits.at_least, 700 * MIB);  // which was the limit
+  T_LE(limits.at_least, 700 * MIB);  // the limit of the run
   T_LT(700 * MIB, limits.less_than);
   T_EQ(limits.likely, limits.at_least);
   tool_refusal_fini(&refusals[0]);
@@ -185,7 +185,7 @@ T_TEST(test_report__counts_refusals_beyond_those_it_explains) {
   tide_trace_free(trace);
 }
 
-// The cheapest range by trying all of them.
+// The cheapest range, by trying all.
 static uint64_t cheapest_range(const tide_ledger_block* blocks, size_t count, uint64_t need) {
   uint64_t best = UINT64_MAX;
   for (size_t i = 0; i < count; i++) {
@@ -373,7 +373,7 @@ T_TEST(test_report__a_moment_names_the_innermost_range) {
 
   char text[TOOL_MOMENT_TEXT];
   const tool_moment moment = tool_moment_of(trace, 0, 3);
-  T_STR_EQ(tool_moment_text(&moment, text), "entry 3, 0.003 s after the first, during \"forward\"");
+  T_STR_EQ(tool_moment_text(&moment, text), "entry 3, 0.003 s into the recording, during \"forward\"");
   const tool_moment before = tool_moment_of(trace, 0, TIDE_LEDGER_BEFORE);
   T_STR_EQ(tool_moment_text(&before, text), "before the first entry");
   tide_trace_free(trace);
@@ -421,7 +421,7 @@ T_TEST(test_report__knows_what_was_reserved_unless_there_are_requests_alone) {
 
 static char answer[200000];
 
-// Runs a verb with its output in a file; returns its exit status, and what it printed in `answer`.
+// Runs a verb; returns its exit status, and its output in `answer`.
 static int verb_run(const tool_verb* verb, const char* a, const char* b, bool is_json) {
   FILE* const file = tmpfile();
   const int kept = dup(STDOUT_FILENO);
@@ -445,19 +445,26 @@ static int verb_run(const tool_verb* verb, const char* a, const char* b, bool is
   return status;
 }
 
-// Writes a trace as a snapshot.
-static void trace_save(const tide_trace* trace, char path[64]) {
-  (void)snprintf(path, 64, "/tmp/test_report_XXXXXX");
-  const int fd = mkstemp(path);
-  T_CHECK(fd >= 0);
-  (void)close(fd);
-  T_EQ(tool_trace_write(trace, path, TIDE_FORMAT_PICKLE), TOOL_DONE);
+#define SAVED_PATH 32
+
+// Writes a trace as a snapshot and frees it. The file has lost its name, so a test leaves nothing behind;
+// `out` is a path to it.
+static void trace_save(tide_trace* trace, char out[SAVED_PATH]) {
+  char name[] = "/tmp/test_report_XXXXXX";
+  const int made = mkstemp(name);
+  T_CHECK(made >= 0);
+  T_EQ(tool_trace_write(trace, name, TIDE_FORMAT_PICKLE), TOOL_DONE);
+  const int written = open(name, O_RDONLY);  // another file: writing replaces the first
+  T_CHECK(written >= 0);
+  T_EQ(unlink(name), 0);
+  (void)close(made);
+  tide_trace_free(trace);
+  (void)snprintf(out, SAVED_PATH, "/proc/self/fd/%d", written);
 }
 
 T_TEST(test_report__info_says_what_is_there) {
-  tide_trace* const trace = recorded_trace("gnn_retry", 0, NULL);
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(recorded_trace("gnn_retry", 0, NULL), path);
 
   T_EQ(verb_run(&tool_info, path, NULL, true), TOOL_DONE);
 
@@ -468,45 +475,36 @@ T_TEST(test_report__info_says_what_is_there) {
   T_STR_HAS(answer, "\"is_from_start\": true,");
   T_STR_HAS(answer, "\"differences\": 0 }");
   T_EQ(verb_run(&tool_info, path, NULL, false), TOOL_DONE);
-  T_STR_HAS(answer, "begins with nothing");
-  (void)unlink(path);
-  tide_trace_free(trace);
+  T_STR_HAS(answer, "recorded from the start");
 }
 
 T_TEST(test_report__info_says_that_a_recording_begins_in_the_middle) {
-  tide_trace* const trace = recorded_trace("gnn_retry", 3000, NULL);
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(recorded_trace("gnn_retry", 3000, NULL), path);
 
   T_EQ(verb_run(&tool_info, path, NULL, true), TOOL_DONE);
   T_STR_HAS(answer, "\"is_from_start\": false,");
   T_STR_HAS(answer, "\"unknown_frees\": 0, \"homeless_allocs\": 0, \"overlaps\": 0,");
   T_EQ(verb_run(&tool_info, path, NULL, false), TOOL_DONE);
   T_STR_HAS(answer, "The recording begins in the middle");
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 T_TEST(test_report__report_begins_with_the_finding) {
-  tide_trace* const trace = recorded_trace("after_oom", 0, NULL);
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(recorded_trace("after_oom", 0, NULL), path);
 
   T_EQ(verb_run(&tool_report, path, NULL, false), TOOL_DONE);
   T_EQ(strncmp(answer, "Out of memory 50 times, the first at entry 8", 44), 0);
-  T_STR_HAS(answer, "Refused after these: 47.");
+  T_STR_HAS(answer, "Requests refused later: 47.");
   T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
   T_STR_HAS(answer, "\"ooms\": 50,");
   T_STR_HAS(answer, "\"peak_reserved\": 727711744,");
   T_STR_HAS(answer, "\"expandable_segments:True\"");
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 T_TEST(test_report__report_names_a_setting_that_helps) {
-  tide_trace* const trace = recorded_trace("gnn_retry", 0, NULL);
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(recorded_trace("gnn_retry", 0, NULL), path);
 
   T_EQ(verb_run(&tool_report, path, NULL, false), TOOL_DONE);
 
@@ -514,8 +512,6 @@ T_TEST(test_report__report_names_a_setting_that_helps) {
   T_STR_HAS(answer, "expandable_segments:True");
   T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
   T_STR_HAS(answer, "\"fragmentation_cost\": 4889341952,");
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 // A segment, a block that fills it, and its release.
@@ -531,23 +527,21 @@ T_TEST(test_report__report_names_the_main_cause_beside_a_setting_that_saves_litt
   run_add_passing(trace, BASE, 100 * MIB, 7);
   run_add_passing(trace, BASE + 128 * MIB, 100 * MIB, 8);
   run_add_passing(trace, BASE + 256 * MIB, 30 * MIB, 0);
-  run_add_passing(trace, BASE + 320 * MIB, 40 * MIB, 0);  // an expandable segment would have grown to this
-  char path[64];
+  run_add_passing(trace, BASE + 320 * MIB, 40 * MIB, 0);  // an expandable segment would have grown instead
+  char path[SAVED_PATH];
   trace_save(trace, path);
 
   T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
 
   T_STR_HAS(answer, "\"advice\": \"Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: ");
   T_STR_HAS(answer, " less (11 %). Fewer streams may help");
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 T_TEST(test_report__report_of_requests_alone_says_so) {
   tide_trace* const trace = run_new();
   run_add(trace, TIDE_ACTION_ALLOC, BASE, 300 * MIB, 0, 0);
   run_add(trace, TIDE_ACTION_ALLOC, BASE + 512 * MIB, 724 * MIB, 0, 0);
-  char path[64];
+  char path[SAVED_PATH];
   trace_save(trace, path);
 
   T_EQ(verb_run(&tool_report, path, NULL, false), TOOL_DONE);
@@ -557,51 +551,40 @@ T_TEST(test_report__report_of_requests_alone_says_so) {
   T_STR_HAS(answer, "\"faults\": 0,");
   T_STR_HAS(answer, "\"peak_reserved\": null,");
   T_STR_HAS(answer, "\"fragmentation_cost\": null,");
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 T_TEST(test_report__report_replays_nothing_that_begins_in_the_middle) {
-  tide_trace* const trace = recorded_trace("after_oom", 60, NULL);
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(recorded_trace("after_oom", 60, NULL), path);
 
   T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
 
   T_STR_HAS(answer, "\"is_from_start\": false,");
   T_STR_HAS(answer, "\"faults\": 0,");
   T_CHECK(strstr(answer, "oom_settings") == NULL);
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 T_TEST(test_report__report_of_nothing_says_so) {
-  tide_trace* const trace = run_new();
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(run_new(), path);
 
   T_EQ(verb_run(&tool_report, path, NULL, false), TOOL_DONE);
   T_EQ(strncmp(answer, "Nothing was ever reserved", 25), 0);
   T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
   T_EQ(verb_run(&tool_info, path, NULL, true), TOOL_DONE);
   T_EQ(verb_run(&tool_diff, path, path, true), TOOL_DONE);
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
 T_TEST(test_report__diff_of_a_run_with_itself_is_nothing) {
-  tide_trace* const trace = recorded_trace("graphs", 0, NULL);
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(recorded_trace("graphs", 0, NULL), path);
 
   T_EQ(verb_run(&tool_diff, path, path, true), TOOL_DONE);
   T_STR_HAS(answer, "\"is_same\": true,");
   T_STR_HAS(answer, "\"holders\": [],");
-  (void)unlink(path);
-  tide_trace_free(trace);
 }
 
-// The same program with one request more, at other addresses and on another stream handle.
+// The same program, optionally with one more request, at other addresses and on another stream handle.
 static tide_trace* run_of(uint64_t base, uint64_t stream, bool has_more) {
   tide_trace* const trace = run_new();
   const uint64_t frame = add_frame(trace, has_more ? "also.py" : "x.py", 1, "f");
@@ -619,12 +602,10 @@ static tide_trace* run_of(uint64_t base, uint64_t stream, bool has_more) {
 }
 
 T_TEST(test_report__diff_aligns_by_stack_and_size) {
-  tide_trace* const a = run_of(BASE, 0x1000, false);
-  tide_trace* const b = run_of(BASE + 64 * MIB, 0x2000, true);
-  char path_a[64];
-  char path_b[64];
-  trace_save(a, path_a);
-  trace_save(b, path_b);
+  char path_a[SAVED_PATH];
+  char path_b[SAVED_PATH];
+  trace_save(run_of(BASE, 0x1000, false), path_a);
+  trace_save(run_of(BASE + 64 * MIB, 0x2000, true), path_b);
 
   T_EQ(verb_run(&tool_diff, path_a, path_b, true), TOOL_NO);
 
@@ -637,13 +618,9 @@ T_TEST(test_report__diff_aligns_by_stack_and_size) {
                     "\"a_bytes\": 0, \"b_bytes\": 5120, \"change\": 5120 }\n  ]");
   T_EQ(verb_run(&tool_diff, path_b, path_a, false), TOOL_NO);
   T_STR_HAS(answer, "also.py:1 f");
-  (void)unlink(path_a);
-  (void)unlink(path_b);
-  tide_trace_free(a);
-  tide_trace_free(b);
 }
 
-// A run that asks in one place, which is called from a line of another file.
+// A run with one request, whose call site is called from a line of another file.
 static tide_trace* run_called_from(int64_t line) {
   tide_trace* const trace = run_new();
   const uint64_t frames[] = { add_frame(trace, "model.py", 7, "forward"),
@@ -656,33 +633,24 @@ static tide_trace* run_called_from(int64_t line) {
 }
 
 T_TEST(test_report__diff_sums_by_call_site_whatever_called_it) {
-  tide_trace* const a = run_called_from(10);
-  tide_trace* const b = run_called_from(11);
-  char path_a[64];
-  char path_b[64];
-  trace_save(a, path_a);
-  trace_save(b, path_b);
+  char path_a[SAVED_PATH];
+  char path_b[SAVED_PATH];
+  trace_save(run_called_from(10), path_a);
+  trace_save(run_called_from(11), path_b);
 
   T_EQ(verb_run(&tool_diff, path_a, path_b, true), TOOL_NO);
 
   T_STR_HAS(answer, "\"call_sites\": [],");
   T_STR_HAS(answer, "\"holders\": [\n    { \"size\": 4096, ");
-  (void)unlink(path_a);
-  (void)unlink(path_b);
-  tide_trace_free(a);
-  tide_trace_free(b);
 }
 
 T_TEST(test_report__refuses_a_device_that_is_not_there) {
-  tide_trace* const trace = run_new();
-  char path[64];
-  trace_save(trace, path);
+  char path[SAVED_PATH];
+  trace_save(run_new(), path);
 
   T_EQ(verb_run(&tool_report, path, "--device=1", false), TOOL_USAGE);
   T_EQ(verb_run(&tool_report, path, "--device=x", false), TOOL_USAGE);
   T_EQ(verb_run(&tool_report, path, "--top=-1", false), TOOL_USAGE);
   T_EQ(verb_run(&tool_report, path, "--device=0", false), TOOL_DONE);
   T_EQ(verb_run(&tool_diff, "-", "-", false), TOOL_USAGE);
-  (void)unlink(path);
-  tide_trace_free(trace);
 }

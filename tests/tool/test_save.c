@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writing a file, and signals that come while it is written. This program has an unlink() of its own, so that
-// a second signal comes at the worst moment: after the first one began to be dealt with, and before the
-// unfinished file is gone.
+// Writing a file, and signals during that. This program replaces unlink(), so that a second signal arrives at
+// the worst moment: while the first is handled, and before the unfinished file is removed.
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -34,7 +33,7 @@ static tide_status interrupted_write(const void* what, const tide_sink* sink) {
   return status;
 }
 
-// How many files the folder has.
+// The number of files in the folder.
 static size_t count_files(const char* folder) {
   size_t count = 0;
   DIR* const at = opendir(folder);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Sizes as people write them and as they are printed.
+// Parsing and printing sizes.
 #include "tool.h"
 
 #include "t.h"

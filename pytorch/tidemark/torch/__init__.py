@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""PyTorch's CUDA memory from Tidemark.
+"""Runs PyTorch on Tidemark's memory.
 
     import tidemark.torch
     tidemark.torch.install()          # before CUDA is used
 
-and nothing else changes: statistics, snapshots, graphs, pools and exceptions are PyTorch's own.
-`python -m tidemark.torch script.py` does the same for a script that knows nothing of it.
+Nothing else changes: statistics, snapshots, graphs, pools and exceptions are PyTorch's own.
+`python -m tidemark.torch script.py` does the same for an unmodified script.
 """
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ Option = Union[str, int, float, bool]
 
 @dataclasses.dataclass(frozen=True)
 class Installation:
-    """What install() did."""
+    """The result of install()."""
     policy: str
     settings: str  # the options in force, as text
-    way: str  # "class": every method of PyTorch's allocator is ours; "pluggable": see `missing`
+    way: str  # "class": PyTorch's allocator class is replaced; "pluggable": see `missing`
     library: pathlib.Path
-    has_host: bool  # pinned memory is ours, too
-    missing: tuple[str, ...] = ()  # what PyTorch refuses this way
-    reason: str = ""  # why it is not the class
+    has_host: bool  # pinned memory comes from Tidemark, too
+    missing: tuple[str, ...] = ()  # features that PyTorch refuses this way
+    reason: str = ""  # why the class is not used
 
 
 _installed: Optional[Installation] = None
 _library: Optional[ctypes.CDLL] = None
 _shim: Optional[ctypes.CDLL] = None
-_kept: list[Any] = []  # what PyTorch borrows
+_kept: list[Any] = []  # objects that PyTorch borrows
 
 
 def settings_text(policy: str, options: dict[str, Option], environment: Optional[str]) -> str:
-    """The options as one text in PyTorch's grammar; what is said in the call counts more than the environment."""
+    """The options as one text in PyTorch's grammar; options of the call override the environment."""
     parts = [environment] if environment else []
     parts.append(f"policy:{policy}")
     parts += [f"{key}:{value}" for key, value in options.items()]
@@ -53,7 +53,7 @@ def settings_text(policy: str, options: dict[str, Option], environment: Optional
 
 
 def environment_settings() -> Optional[str]:
-    """What the environment says about PyTorch's allocator, or ours."""
+    """The settings of PyTorch's allocator, or ours, in the environment."""
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "TIDEMARK_CONF"):
         if os.environ.get(name):
             return os.environ[name]
@@ -73,7 +73,7 @@ def _load_shim(torch: Any, path: pathlib.Path) -> ctypes.CDLL:
 
 
 def _follow_settings(torch: Any, shim: ctypes.CDLL) -> None:
-    """PyTorch keeps settings that are changed at run time to itself; they are passed on."""
+    """Passes settings that change at run time on to the shim; PyTorch does not."""
     def follow(original: Any) -> Any:
         def set_allocator_settings(text: str) -> None:
             original(text)
@@ -106,16 +106,16 @@ def _install_pluggable(torch: Any, policy: str, settings: str, reason: str) -> I
 
 
 def install(policy: str = "tide", *, host: bool = True, way: str = "auto", **options: Option) -> Installation:
-    """Makes Tidemark PyTorch's allocator of CUDA memory, and of pinned memory unless `host` is false.
+    """Makes Tidemark PyTorch's allocator for CUDA memory, and for pinned memory unless `host` is false.
 
-    policy    "tide": hardly more memory is reserved than is handed out; "torch": decides as PyTorch does
-    way       "class", "pluggable", or "auto": the class if it can be built, else the pluggable interface, with
-              a warning that says what is then missing
+    policy    "tide" reserves little more memory than it hands out; "torch" decides as PyTorch does
+    way       "class", "pluggable", or "auto": the class if it can be built, otherwise the pluggable interface, with
+              a warning that lists the missing features
     options   any option of the allocator under its name in PYTORCH_CUDA_ALLOC_CONF, such as
               max_split_size_mb=64, or tide_slack=0.01
 
-    Must come before CUDA is initialised. A second call returns what the first did.
-    Raises RuntimeError if CUDA is in use already, ValueError for options that are none.
+    Must be called before CUDA is initialised. A second call returns the result of the first.
+    Raises RuntimeError if CUDA is already in use, and ValueError for invalid options.
     """
     global _installed, _library
     import torch
@@ -123,17 +123,17 @@ def install(policy: str = "tide", *, host: bool = True, way: str = "auto", **opt
     if _installed is not None:
         return _installed
     if way not in ("auto", "class", "pluggable"):
-        raise ValueError(f'way is "class", "pluggable" or "auto", not {way!r}')
+        raise ValueError(f'way must be "class", "pluggable" or "auto", not {way!r}')
     if torch.version.cuda is None:
         raise RuntimeError("this PyTorch is built without CUDA")
     if torch.cuda.is_initialized():
-        raise RuntimeError("CUDA is initialised already: install() comes before the first use of it")
+        raise RuntimeError("CUDA is already initialised: call install() before the first use of CUDA")
     settings = settings_text(policy, options, environment_settings())
     path = library.find()
     _library = library.load(path)
     try:
         if way == "pluggable":
-            raise library.NotFound("asked for")
+            raise library.NotFound("as requested")
         _installed = _install_class(torch, path, policy, settings, host)
     except library.NotFound as reason:
         if way == "class":
@@ -143,7 +143,7 @@ def install(policy: str = "tide", *, host: bool = True, way: str = "auto", **opt
 
 
 def installation() -> Optional[Installation]:
-    """What install() did; None before it."""
+    """The result of install(); None before it was called."""
     return _installed
 
 
@@ -154,9 +154,9 @@ def _needed_shim() -> ctypes.CDLL:
 
 
 def stats(device: Any = None) -> dict[str, Any]:
-    """PyTorch's statistics of a device and of pinned memory, ours beside them, and the calls of the driver.
+    """PyTorch's statistics of a device and of pinned memory, the utilisation, and counts of driver calls.
 
-    "utilisation" is the highest that was handed out over the highest that was reserved.
+    "utilisation" is the peak of allocated memory divided by the peak of reserved memory.
     """
     import torch
 
@@ -175,9 +175,9 @@ def stats(device: Any = None) -> dict[str, Any]:
 
 
 def snapshot(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
-    """Writes a memory snapshot: a pickle for PyTorch's viewer and the tidemark command, or JSON by the ending.
+    """Writes a memory snapshot for PyTorch's viewer and the tidemark command: a pickle, or JSON for a .json path.
 
-    With torch.cuda.memory._record_memory_history() before, the history and its stacks go along.
+    It includes the history and its stacks, if torch.cuda.memory._record_memory_history() was called before.
     """
     import torch
 
@@ -194,19 +194,19 @@ def snapshot(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
 
 @dataclasses.dataclass(frozen=True)
 class OutOfMemoryReport:
-    """Why the last request failed for want of memory: numbers in bytes, and `text` for people."""
+    """Why the last request ran out of memory: sizes in bytes, and a `text`."""
     device: int
     requested: int
     rounded: int
     allocated: int
     reserved: int
-    waiting: int  # for work on other streams
+    waiting: int  # released, but waiting for work on other streams
     largest_idle: int
     device_free: int
     device_total: int
     limit: Optional[int]
-    tried: tuple[tuple[str, int], ...]  # each step, and the bytes it found
-    held_by: tuple[dict[str, int], ...]  # blocks that keep idle memory from use, the worst first
+    tried: tuple[tuple[str, int], ...]  # each step, and the bytes that it found
+    held_by: tuple[dict[str, int], ...]  # blocks that keep memory idle, the worst first
     text: str
 
     def __str__(self) -> str:
@@ -218,7 +218,7 @@ class OutOfMemoryReport:
 
 
 def report_of(oom: library.Oom) -> Optional[OutOfMemoryReport]:
-    """The report as Python's; None if there was none."""
+    """The report as a Python object; None if there is none."""
     if oom.size == 0:
         return None
     fields = [name for name, _ in library.Pin._fields_]
@@ -233,7 +233,7 @@ def report_of(oom: library.Oom) -> Optional[OutOfMemoryReport]:
 
 
 def explain_oom() -> Optional[OutOfMemoryReport]:
-    """Why the last request of any thread failed for want of memory; None if none did."""
+    """Why the last request of any thread ran out of memory; None if none did."""
     oom = library.Oom()
     _needed_shim().tidemark_torch_last_oom(ctypes.byref(oom))
     return report_of(oom)

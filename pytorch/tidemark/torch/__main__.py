@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Runs a script of PyTorch's with its memory from Tidemark.
+"""Runs a PyTorch script on Tidemark's memory.
 
     python -m tidemark.torch [--policy P] [--set KEY=VALUE ...] [--no-host] [--stats] script.py [ARGUMENT ...]
     python -m tidemark.torch [...] -m module [ARGUMENT ...]
@@ -15,19 +15,19 @@ from typing import Optional, Sequence
 
 
 def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
-    """Takes the command line apart; what is behind the script is the script's."""
-    parser = argparse.ArgumentParser(prog="python -m tidemark.torch", description="runs a script of PyTorch's with "
-                                     "its memory from Tidemark")
+    """Parses the command line; arguments after the script belong to the script."""
+    parser = argparse.ArgumentParser(prog="python -m tidemark.torch",
+                                     description="runs a PyTorch script on Tidemark's memory")
     parser.add_argument("--policy", default="tide", help='"tide" (default) or "torch"')
-    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="an option of the allocator")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set an option of the allocator")
     parser.add_argument("--no-host", action="store_true", help="leave pinned memory to PyTorch")
-    parser.add_argument("--stats", action="store_true", help="print how much memory was used at the end")
+    parser.add_argument("--stats", action="store_true", help="print the peak memory at the end")
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module")
     parser.add_argument("script", nargs=argparse.REMAINDER, help="the script and its arguments")
     parsed = parser.parse_args(arguments)
     parsed.target = parsed.module or parsed.script
     if not parsed.target:
-        parser.error("no script is given")
+        parser.error("a script is missing")
     for option in parsed.set:
         if "=" not in option:
             parser.error(f"--set takes KEY=VALUE, not {option!r}")
@@ -35,12 +35,12 @@ def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
 
 
 def print_stats() -> None:
-    """One line on standard error."""
+    """Prints one line to standard error."""
     import tidemark.torch
     flat = tidemark.torch.stats()
     device = flat["device"]
     if device:
-        print(f"tidemark: peak {device['allocated_bytes.all.peak'] / 2**20:.0f} MiB handed out, "
+        print(f"tidemark: peak {device['allocated_bytes.all.peak'] / 2**20:.0f} MiB allocated, "
               f"{device['reserved_bytes.all.peak'] / 2**20:.0f} MiB reserved ({flat['utilisation']:.3f})",
               file=sys.stderr)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Builds the shim against the PyTorch that is installed, once for each.
+"""Builds the shim against the installed PyTorch, once for each version.
 
-The result lies in a cache, under a name that is made of everything it depends on. The cache must be closed to others:
-see trust.py.
+The result is kept in a cache, under a name that depends on all its inputs. The cache must be closed to others: see
+trust.py.
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from . import library, trust
 
 
 def home_folder() -> Optional[str]:
-    """The user's own folder: HOME, or what the system knows of him; None if neither is a path from the root."""
+    """The home folder: HOME, or that of the user database; None if neither is an absolute path."""
     home = os.environ.get("HOME", "")
     if not os.path.isabs(home):
         try:
@@ -36,7 +36,7 @@ def home_folder() -> Optional[str]:
 
 @functools.lru_cache(maxsize=None)
 def private_folder() -> str:
-    """A folder for this process alone, which goes with it."""
+    """A folder for this process alone, which is removed at its exit."""
     folder = tempfile.mkdtemp(prefix="tidemark-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -55,7 +55,7 @@ def cache_folder() -> pathlib.Path:
 
 
 def compiler() -> Optional[str]:
-    """The C++ compiler: CXX, or the first that is there."""
+    """The C++ compiler: CXX, or the first that is installed."""
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "c++", "clang++"]
     return next((path for path in map(shutil.which, names) if path), None)
 
@@ -71,7 +71,7 @@ def cuda_include() -> pathlib.Path:
     for folder in folders:
         if os.path.exists(os.path.join(folder, "cuda_runtime_api.h")):
             return pathlib.Path(folder)
-    raise library.NotFound("cuda_runtime_api.h was found in no CUDA toolkit; CUDA_HOME names one")
+    raise library.NotFound("cuda_runtime_api.h was not found; set CUDA_HOME to the folder of the CUDA toolkit")
 
 
 def loaded_file(part: str) -> Optional[str]:
@@ -85,12 +85,12 @@ def loaded_file(part: str) -> Optional[str]:
 
 
 def command_line(torch: Any, cxx: str, tidemark: pathlib.Path, out: str) -> list[str]:
-    """How the shim is compiled: in one step, with what the installed PyTorch was built with."""
+    """The command that compiles the shim, with the ABI of the installed PyTorch."""
     root = pathlib.Path(torch.__file__).parent
     headers = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include", cuda_include()]
     sources = library.shim_sources()
     runtime = loaded_file("libcudart.so")
-    # The C++ library that is loaded already: a second one, linked statically, has locales that are not set up.
+    # The C++ library that is already loaded: the locales of a second, static one would not be initialised.
     cxx_library = loaded_file("libstdc++.so")
     return [
         cxx, "-O2", "-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden", "-o", out,
@@ -104,7 +104,7 @@ def command_line(torch: Any, cxx: str, tidemark: pathlib.Path, out: str) -> list
 
 
 def fingerprint(torch: Any, cxx: str, command: list[str]) -> str:
-    """Of everything that the shim depends on."""
+    """A hash of everything that the shim depends on."""
     digest = hashlib.sha256()
     version = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=False).stdout
     for text in (torch.__version__, str(torch.version.git_version), version, *command):
@@ -117,13 +117,13 @@ def fingerprint(torch: Any, cxx: str, command: list[str]) -> str:
 
 
 def shim(torch: Any, tidemark: pathlib.Path) -> pathlib.Path:
-    """The shim for this PyTorch, built if it is not there yet.
+    """The shim for this PyTorch, built if it does not exist yet.
 
-    Raises library.NotFound, with the words of the compiler, if it cannot be built, or if others can write where it is.
+    Raises library.NotFound, with the compiler's output, if it cannot be built, or if others can write to its folder.
     """
     cxx = compiler()
     if cxx is None:
-        raise library.NotFound("there is no C++ compiler")
+        raise library.NotFound("no C++ compiler was found")
     name = fingerprint(torch, cxx, command_line(torch, cxx, tidemark, "OUT"))
     path = cache_folder() / f"torch-{torch.__version__}-{name}" / "tidemark_shim.so"
     folder = trust.open_folder(str(path.parent), own=2)
@@ -136,15 +136,15 @@ def shim(torch: Any, tidemark: pathlib.Path) -> pathlib.Path:
 
 
 def compile_to(path: pathlib.Path, torch: Any, cxx: str, tidemark: pathlib.Path) -> None:
-    """Compiles the shim, and puts it where it belongs when it is whole."""
+    """Compiles the shim, and moves it into place when it is complete."""
     handle, built = tempfile.mkstemp(suffix=".so", dir=path.parent)
     os.close(handle)
     try:
         done = subprocess.run(command_line(torch, cxx, tidemark, built), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise library.NotFound(f"the shim does not compile against torch {torch.__version__}:\n{done.stderr}")
-        os.chmod(built, 0o700)  # a linker makes its files anew, as open as the user's mask lets it
-        os.replace(built, path)  # whoever builds at the same time puts the same there
+        os.chmod(built, 0o700)  # the linker created a new file with the mode of the umask
+        os.replace(built, path)  # a concurrent build produces the same file
     finally:
         if os.path.exists(built):
             os.unlink(built)

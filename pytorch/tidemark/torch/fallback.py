@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Without a compiler: PyTorch's own interface for allocators of others, with all of its hooks."""
+"""The fallback without a compiler: PyTorch's pluggable allocator interface, with all its hooks."""
 from __future__ import annotations
 
 import ctypes
 import pathlib
 from typing import Any
 
-# Each setter of PyTorch's class, spelt as it is there, and the function of ours it takes.
+# Each setter of PyTorch's class, with the function that it gets.
 HOOKS = {
     "set_init_fn": "tide_torch_init",
     "set_reset_fn": "tide_torch_reset",
@@ -19,7 +19,7 @@ HOOKS = {
     "set_release_pool": "tide_torch_release_pool",
 }
 
-# What PyTorch 2.11 refuses with such an allocator, whosever it is.
+# What PyTorch 2.11 refuses with any pluggable allocator.
 MISSING = (
     "torch.cuda.memory_stats() and what reads it (memory_allocated, memory_summary, ...)",
     "memory snapshots and history",
@@ -28,13 +28,13 @@ MISSING = (
     'torch.compile(mode="reduce-overhead") (torch._inductor.config.triton.cudagraph_trees = False helps)',
     "torch.backends.cudnn.benchmark",
     "CUDA tensors between processes",
-    "torch.OutOfMemoryError: want of memory is a RuntimeError",
-    "pinned memory, which stays PyTorch's own",
+    "torch.OutOfMemoryError: out of memory raises a RuntimeError",
+    "pinned memory, which PyTorch manages itself",
 )
 
 
 def install(torch: Any, path: pathlib.Path, settings: str) -> Any:
-    """Makes the library at `path` PyTorch's allocator; returns the object that must stay alive."""
+    """Installs the library at `path` as PyTorch's allocator; returns the object that must stay alive."""
     hooks = ctypes.CDLL(str(path))
     hooks.tide_torch_configure.restype = ctypes.c_char_p
     hooks.tide_torch_configure.argtypes = [ctypes.c_char_p]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Where the C library is, and the few structs of it that Python reads."""
+"""Finds the C library, and describes the few structs that Python reads."""
 from __future__ import annotations
 
 import ctypes
@@ -17,11 +17,11 @@ CMAKE_OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DTIDEMARK_CHECK=0", "-DTIDEMARK
 
 
 class NotFound(RuntimeError):
-    """Something that is needed is not there; the text says what, and where it was looked for."""
+    """Something required is missing; the text says what, and where it was expected."""
 
 
 def source_tree() -> Optional[pathlib.Path]:
-    """The folder of Tidemark's sources, when the package lies in it."""
+    """The source tree of Tidemark, if the package is in it."""
     return TREE if (TREE / "include" / "tidemark" / "device.h").exists() else None
 
 
@@ -45,10 +45,10 @@ def shim_sources() -> list[pathlib.Path]:
 def cmake(build: pathlib.Path, configure: list[str], compile_: list[str]) -> None:
     """Configures a build folder and builds in it.
 
-    CMake remembers that there was no C++ compiler; it is made to look again, for one may have come since.
+    CMake caches that there was no C++ compiler. It is told to look again, because one may have been installed.
     """
     if shutil.which("cmake") is None:
-        raise NotFound(f"there is no cmake to build Tidemark in {build}")
+        raise NotFound(f"cmake was not found, which is needed to build Tidemark in {build}")
     cache = build / "CMakeCache.txt"
     said = cache.read_text(errors="replace") if cache.exists() else ""
     again = ["-UCMAKE_CXX_COMPILER"] if re.search("^CMAKE_CXX_COMPILER:.*NOTFOUND$", said, re.MULTILINE) else []
@@ -67,22 +67,22 @@ def build_with_cmake(tree: pathlib.Path) -> pathlib.Path:
 
 
 def find(name: str = "libtidemark.so") -> pathlib.Path:
-    """The library: what TIDEMARK_LIB names, or beside the package, or built from the source tree.
+    """The library: from TIDEMARK_LIB, in the package, or built from the source tree.
 
-    TIDEMARK_LIB is the path of libtidemark.so; other libraries of ours are looked for beside it.
+    TIDEMARK_LIB is the path of libtidemark.so; other libraries are expected in the same folder.
     """
     wanted = os.environ.get("TIDEMARK_LIB")
     if wanted:
         path = pathlib.Path(wanted).resolve().parent / name if name != "libtidemark.so" else pathlib.Path(wanted)
         if path.exists():
             return path.resolve()
-        raise NotFound(f"TIDEMARK_LIB is {wanted}, and there is no {path}")
+        raise NotFound(f"TIDEMARK_LIB is {wanted}, but {path} does not exist")
     packaged = PACKAGE / "lib" / name
     if packaged.exists():
         return packaged
     tree = source_tree()
     if tree is None:
-        raise NotFound(f"there is no {packaged}, no source tree around the package, and TIDEMARK_LIB is not set")
+        raise NotFound(f"{packaged} does not exist, there is no source tree around the package, and TIDEMARK_LIB is not set")
     built = tree / "build" / "release" / name
     built = built if built.exists() else build_with_cmake(tree) / name
     if not built.exists():
@@ -126,7 +126,7 @@ class CallStats(ctypes.Structure):
 
 
 def load(path: pathlib.Path) -> ctypes.CDLL:
-    """Opens the C library and says what its functions take."""
+    """Opens the C library and declares its functions."""
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     library.tide_version.restype = ctypes.c_char_p
     library.tide_call_name.restype = ctypes.c_char_p
@@ -137,7 +137,7 @@ def load(path: pathlib.Path) -> ctypes.CDLL:
 
 
 def driver_calls(library: ctypes.CDLL, machine: int) -> dict[str, dict[str, int]]:
-    """How often each kind of call of the machine was made, those that were made at all."""
+    """The number of calls and failures of each machine call that was made."""
     calls: dict[str, dict[str, int]] = {}
     number = 0
     while True:

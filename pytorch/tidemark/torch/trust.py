@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Folders and files that nobody but root and the user could have put something into.
+"""Checks that nobody but root and the user could have changed a folder or a file.
 
-A library is loaded from the cache, so whoever can write there, or exchange a folder on the way to it, runs code as
-the user. Every step of a path is looked at as it is taken, links included, and none is followed unseen.
+A library is loaded from the cache, so whoever can write there, or replace a folder on its path, runs code as the user.
+Every component of a path is checked while the path is walked, including links.
 """
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing import Optional
 
 from . import library
 
-_LINKS = 40  # on the way to one folder, as the system allows
+_LINKS = 40  # on one path, the limit of Linux
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def check(name: str, about: os.stat_result, may_be_shared: bool = False) -> None:
-    """Raises library.NotFound for what others own, or can write.
+    """Raises library.NotFound if others own it or can write to it.
 
-    In a folder with the sticky bit, such as /tmp, others can add names and not change ours: `may_be_shared` lets it
-    pass, for what lies in it is looked at next.
+    In a folder with the sticky bit, such as /tmp, others can add names but not change ours. `may_be_shared` accepts it,
+    because the next component is checked as well.
     """
     if about.st_uid not in (0, os.geteuid()):
         raise library.NotFound(f"nothing is loaded from {name}: it belongs to user {about.st_uid}")
     if about.st_mode & _WRITABLE and not (may_be_shared and about.st_mode & stat.S_ISVTX):
-        raise library.NotFound(f"nothing is loaded from {name}: others can write it (mode {about.st_mode & 0o7777:o})")
+        raise library.NotFound(f"nothing is loaded from {name}: others can write to it (mode {about.st_mode & 0o7777:o})")
 
 
 def _step(folder: int, name: str) -> Optional[int]:
-    """Opens a folder in another, made if it is not there; None if the name is a link."""
+    """Opens a folder in another, creating it if necessary; None if the name is a link."""
     try:
         return os.open(name, _STEP, dir_fd=folder)
     except FileNotFoundError:
@@ -84,10 +84,10 @@ def _walk(path: str, own: int) -> int:
 
 
 def open_folder(path: str, own: int = 1) -> int:
-    """A descriptor of a folder, made if it is not there. The caller closes it.
+    """A descriptor of a folder, which is created if necessary. The caller closes it.
 
     The last `own` folders of the path must be closed to others; those above may be shared like /tmp. Raises
-    library.NotFound, which says what is wrong and where.
+    library.NotFound with the reason and the place.
     """
     try:
         return _walk(os.path.join(os.getcwd(), path), own)
@@ -96,7 +96,7 @@ def open_folder(path: str, own: int = 1) -> int:
 
 
 def has_file(folder: int, name: str) -> bool:
-    """Is there a file in a folder that is open? Raises library.NotFound if others may have made or changed it."""
+    """Does an open folder contain a file? Raises library.NotFound if others may have created or changed it."""
     try:
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
@@ -108,6 +108,6 @@ def has_file(folder: int, name: str) -> bool:
     finally:
         os.close(handle)
     if not stat.S_ISREG(about.st_mode):
-        raise library.NotFound(f"{name} is no file")
+        raise library.NotFound(f"{name} is not a regular file")
     check(name, about)
     return True

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A program that uses an installed Tidemark. It is compiled as C and as C++, so it keeps to what both have.
+// A program that uses an installed Tidemark. It is compiled as C and as C++, so it uses only what both have.
 #include <stdio.h>
 
 #include "tidemark/tidemark.h"
