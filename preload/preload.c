@@ -292,13 +292,13 @@ __attribute__((constructor)) static void preload_begin(void) {
 __attribute__((destructor)) static void preload_end(void) {
   tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
   if (!has_stats || tide_cpu_get_stats(cache, &stats) != TIDE_OK) return;
-  if (stats.hits + stats.misses + stats.uncached + stats.failures == 0) return;
-#define STATS_FORM(name) " " #name " %llu"
-#define STATS_VALUE(name) , (unsigned long long)stats.name
-  preload_say("%s[%ld]: threshold %zu live_peak_bytes %lld system_peak_bytes %lld cached_bytes "
+  if (stats.num_hits + stats.num_misses + stats.num_uncached + stats.num_ooms == 0) return;
+#define STATS_FORM(name) " " #name " %lld"
+#define STATS_VALUE(name) , (long long)stats.name
+  preload_say("%s[%ld]: threshold %zu active_peak_bytes %lld reserved_peak_bytes %lld cached_bytes "
               "%llu" TIDE_CPU_COUNTER_MAP(STATS_FORM),
-              program_invocation_short_name, (long)getpid(), threshold, (long long)stats.live_bytes.peak,
-              (long long)stats.system_bytes.peak,
+              program_invocation_short_name, (long)getpid(), threshold, (long long)stats.active_bytes.peak,
+              (long long)stats.reserved_bytes.peak,
               (unsigned long long)stats.cached_bytes TIDE_CPU_COUNTER_MAP(STATS_VALUE));
 #undef STATS_VALUE
 #undef STATS_FORM

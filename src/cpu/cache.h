@@ -72,11 +72,11 @@ struct tide_cpu_cache {
   tide__zone zone;
   tide__slab_class classes[TIDE__SMALL_CLASSES];
   tide__mutex totals_lock;
-  tide_stat live;  // without `freed`, which is what was allocated and is live no longer
-  tide_stat live_bytes;
-  int64_t live_before;  // blocks and bytes that were live at the last reset
-  int64_t live_bytes_before;
-  tide_stat system_bytes;
+  tide_stat active;  // without `freed`, which is what was allocated and is live no longer
+  tide_stat active_bytes;
+  int64_t active_before;  // blocks and bytes that were live at the last reset
+  int64_t active_bytes_before;
+  tide_stat reserved_bytes;
   tide__atomic_u64 counters[TIDE__CPU_COUNTERS];
   tide__atomic_u64 orphans;     // blocks that outlive the cache, when it is ending
   tide__atomic_u32 is_counted;  // how many they are is known

@@ -9,7 +9,6 @@
 static tide__mutex caches_lock = TIDE__MUTEX_INIT(TIDE__RANK_CACHES);
 static tide_cpu_cache* caches_first;  // borrowed; shared under caches_lock, like the links
 static pthread_once_t caches_once = PTHREAD_ONCE_INIT;
-static _Atomic(tide_cpu_cache*) caches_default;  // owned, never freed
 
 // ---------------------------------------------------------------------------------------------------
 // Forks: a child has only the thread that forked, and finds every cache as if nobody else had been at work
@@ -80,16 +79,4 @@ tide_cpu_cache* tide__caches_hold_next(tide_cpu_cache* cache) {
   tide__mutex_unlock(&caches_lock);
   if (cache != NULL) tide__cpu_drop(cache);
   return next;
-}
-
-tide_cpu_cache* tide__caches_default(void) {
-  return tide__load_acquire(&caches_default);  // pairs with the exchange below
-}
-
-tide_cpu_cache* tide__caches_set_default(tide_cpu_cache* made) {
-  tide_cpu_cache* now = NULL;
-  return atomic_compare_exchange_strong_explicit(&caches_default, &now, made, memory_order_acq_rel,
-                                                 memory_order_acquire)
-             ? made
-             : now;
 }

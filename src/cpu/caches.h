@@ -13,9 +13,4 @@ void tide__caches_remove(tide_cpu_cache* cache);
 // result is held: it stays until the caller drops it.
 tide_cpu_cache* tide__caches_hold_next(tide_cpu_cache* cache);
 
-// The default cache, or NULL; and makes one the default. Returns the one that is: another thread may be
-// first.
-tide_cpu_cache* tide__caches_default(void);
-tide_cpu_cache* tide__caches_set_default(tide_cpu_cache* made);
-
 #endif

@@ -8,7 +8,7 @@
 
 static void charge_count(tide_cpu_cache* cache, int64_t pages) {
   const int64_t bytes = pages * (int64_t)TIDE__PAGE_BYTES;
-  tide_stat* const stat = &cache->system_bytes;
+  tide_stat* const stat = &cache->reserved_bytes;
   tide__mutex_lock(&cache->totals_lock);
   stat->current += bytes;
   if (bytes > 0) stat->allocated += bytes;

@@ -97,7 +97,7 @@ CPU_SELDOM static tide_status small_alloc_slowly(tide_cpu_cache* cache, uint32_t
     if (address != 0) break;
     const tide_status status = tide__slabs_grow(cache, class_number, tide__cpu_recover);
     if (status != TIDE_OK) {
-      tide__cpu_count(cache, TIDE__CPU_failures, status == TIDE_ERR_NO_MEMORY ? 1 : 0);
+      tide__cpu_count(cache, TIDE__CPU_num_ooms, status == TIDE_ERR_NO_MEMORY ? 1 : 0);
       return status;
     }
   }
@@ -193,7 +193,7 @@ static inline bool window_release(uint64_t address) {
 // Blocks of pages
 
 static tide_status pages_fail(tide_cpu_cache* cache, uint64_t pages) {
-  tide__cpu_count(cache, TIDE__CPU_failures, 1);
+  tide__cpu_count(cache, TIDE__CPU_num_ooms, 1);
   const uint64_t bytes = tide__load_relaxed(&cache->system_pages) << TIDE__PAGE_SHIFT;
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %llu bytes; the cache has %llu of the system",
                    (unsigned long long)(pages << TIDE__PAGE_SHIFT), (unsigned long long)bytes);
@@ -245,7 +245,7 @@ static tide_status pages_alloc_single(tide_cpu_cache* cache, uint64_t pages, uin
   for (uint32_t step = 0; tide__zone_take_single(&cache->zone, pages, alignment, out) != TIDE_OK;) {
     if (!tide__cpu_recover(cache, pages << TIDE__PAGE_SHIFT, &step)) return pages_fail(cache, pages);
   }
-  tide__cpu_count(cache, TIDE__CPU_uncached, 1);
+  tide__cpu_count(cache, TIDE__CPU_num_uncached, 1);
   tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
   tide__cpu_note_pages(tcache, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
   tcache_noted(cache, tcache, &after);

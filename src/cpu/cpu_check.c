@@ -154,9 +154,9 @@ static int check_sums_agree(tide_cpu_cache* cache, const check_sums* sums) {
   if (system_pages != sums->resident_pages) {
     return check_fail(CHECK_SUMS, "pages of the system", system_pages, sums->resident_pages);
   }
-  return (uint64_t)cache->live.current >= sums->page_blocks
+  return (uint64_t)cache->active.current >= sums->page_blocks
              ? 0
-             : check_fail(CHECK_SUMS, "live blocks", (uint64_t)cache->live.current, sums->page_blocks);
+             : check_fail(CHECK_SUMS, "live blocks", (uint64_t)cache->active.current, sums->page_blocks);
 }
 
 static int check_all(tide_cpu_cache* cache) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Making a cache, the default one, and upkeep when it is asked for.
+// Making a cache, its upkeep on request, and the cache as a source of memory.
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/sized.h"
@@ -96,36 +96,12 @@ tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu_cache** out) 
   return status;
 }
 
-// Several threads may make one at the same time. No lock is held meanwhile, so that a fork finds none taken.
-tide_status tide_cpu_default(tide_cpu_cache** out) {
-  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "cpu_default: the result is NULL");
-  *out = tide__caches_default();
-  if (*out != NULL) return TIDE_OK;
-  tide_cpu_cache* made = NULL;
-  TIDE_TRY(tide_cpu_new(NULL, &made));
-  *out = tide__caches_set_default(made);
-  if (*out != made) tide_cpu_free(made, NULL);
-  return TIDE_OK;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Upkeep
 
-tide_status tide_cpu_trim(tide_cpu_cache* cache, uint64_t bytes) {
+tide_status tide_cpu_trim(tide_cpu_cache* cache, uint64_t keep_bytes) {
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "trim: the cache is NULL");
-  tide__cpu_trim(cache, bytes);
-  return TIDE_OK;
-}
-
-tide_status tide_cpu_trim_all(uint64_t bytes) {
-  uint64_t all = 0;
-  for (tide_cpu_cache* cache = NULL; (cache = tide__caches_hold_next(cache)) != NULL;)
-    all += tide__cpu_cached(cache);
-  for (tide_cpu_cache* cache = NULL; (cache = tide__caches_hold_next(cache)) != NULL;) {
-    const uint64_t others = all - tide__min(all, tide__cpu_cached(cache));
-    tide__cpu_trim(cache, bytes - tide__min(bytes, others));
-    all = others + tide__cpu_cached(cache);
-  }
+  tide__cpu_trim(cache, keep_bytes);
   return TIDE_OK;
 }
 
@@ -148,7 +124,7 @@ tide_status tide_cpu_release_any(tide_cpu_cache* cache, void* address) {
   const tide_memory* const own = &cache->options.memory;
   const tide_memory source = own->release != NULL ? *own : tide_memory_cpu();
   TIDE_TRY(source.release(&source, address));
-  tide__cpu_count(cache, TIDE__CPU_foreign, 1);
+  tide__cpu_count(cache, TIDE__CPU_num_foreign, 1);
   return TIDE_OK;
 }
 

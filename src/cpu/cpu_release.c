@@ -9,7 +9,7 @@
 #include "cpu/cpu_stats.h"
 
 tide_status tide__release_twice(tide_cpu_cache* cache, uint64_t address) {
-  tide__cpu_count(cache, TIDE__CPU_double_releases, 1);
+  tide__cpu_count(cache, TIDE__CPU_num_double_releases, 1);
   return TIDE_FAIL(TIDE_ERR_STATE, "the block at 0x%llx was released already", (unsigned long long)address);
 }
 

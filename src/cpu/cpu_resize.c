@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Blocks that change their size, and blocks that are handed over to the program.
+// Resizing of blocks.
 #include <string.h>
 
 #include "base/arith.h"
 #include "base/error.h"
 #include "cpu/limits.h"
 #include "memory/fill.h"
-
-// ---------------------------------------------------------------------------------------------------
-// Resizing
 
 typedef enum resize_result { RESIZE_DONE, RESIZE_REFUSED, RESIZE_OPENED } resize_result;
 
@@ -98,27 +95,4 @@ tide_status tide_cpu_resize(tide_cpu_cache* cache, void* address, size_t bytes, 
     return TIDE_OK;
   }
   return resize_by_copy(cache, &info, bytes, out);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Handing over
-
-// A live block keeps the records of its cache, also of one that has ended, so that it is counted before it
-// goes.
-tide_status tide_cpu_detach(void* address, void** out) {
-  const tide_memory cpu = tide_memory_cpu();
-  void* copy = NULL;
-  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "detach: the result is NULL");
-  *out = NULL;
-  const tide_cpu_info info = tide_cpu_find(address);
-  if (!info.is_live || info.address != address) {  // what is no block is refused by the release
-    return tide_cpu_release(address);
-  }
-  TIDE_TRY(cpu.alloc(&cpu, info.bytes, TIDE__CPU_ALIGNMENT, &copy));
-  memcpy(copy, address, info.bytes);
-  tide__cpu_count(tide__region_at(tide__address(address))->zone->cache, TIDE__CPU_detached, 1);
-  const tide_status status = tide_cpu_release(address);
-  if (status == TIDE_OK) *out = copy;
-  else (void)cpu.release(&cpu, copy);
-  return status;
 }

@@ -29,13 +29,13 @@ static void tell_takes(tide_cpu_cache* cache, tide__cpu_tcache* tcache) TIDE_REQ
   for (int i = 0; i < TIDE__SMALL_CLASSES; i++) {
     tide__cpu_magazine* const magazine = &tcache->magazines[i];
     const uint64_t takes = TIDE__TAKES_PER_TELLING - magazine->takes_left;
-    cache->live.allocated += (int64_t)takes;
-    cache->live_bytes.allocated += (int64_t)(takes * magazine->object_bytes);
+    cache->active.allocated += (int64_t)takes;
+    cache->active_bytes.allocated += (int64_t)(takes * magazine->object_bytes);
     magazine->takes_left = TIDE__TAKES_PER_TELLING;
     tcache->tally.told_takes += takes;
   }
-  cache->live.allocated += (int64_t)tcache->tally.large_takes;
-  cache->live_bytes.allocated += (int64_t)tcache->tally.large_bytes;
+  cache->active.allocated += (int64_t)tcache->tally.large_takes;
+  cache->active_bytes.allocated += (int64_t)tcache->tally.large_bytes;
   tcache->tally.large_takes = tcache->tally.large_bytes = 0;
 }
 
@@ -48,8 +48,8 @@ void tide__cpu_tell(tide_cpu_cache* cache, tide__cpu_tcache* tcache) {
   const int64_t high_bytes = tide__signed_max(tally->high_bytes, bytes);
   const int64_t blocks = tally->blocks - tcache_idle_objects(tcache);
   tide__mutex_lock(&cache->totals_lock);
-  stat_tell(&cache->live_bytes, bytes, high_bytes, tally->told_bytes);
-  stat_tell(&cache->live, blocks, blocks, tally->told_blocks);
+  stat_tell(&cache->active_bytes, bytes, high_bytes, tally->told_bytes);
+  stat_tell(&cache->active, blocks, blocks, tally->told_blocks);
   tell_takes(cache, tcache);
   tide__mutex_unlock(&cache->totals_lock);
   tally->told_bytes = bytes;
@@ -61,8 +61,8 @@ void tide__cpu_tell(tide_cpu_cache* cache, tide__cpu_tcache* tcache) {
 
 void tide__cpu_count_release(tide_cpu_cache* cache, uint64_t bytes) {
   tide__mutex_lock(&cache->totals_lock);
-  cache->live.current--;
-  cache->live_bytes.current -= (int64_t)bytes;
+  cache->active.current--;
+  cache->active_bytes.current -= (int64_t)bytes;
   tide__mutex_unlock(&cache->totals_lock);
 }
 
@@ -96,16 +96,15 @@ static tide_stat stat_with_freed(const tide_stat* stat, int64_t before) {
 static void stats_read(tide_cpu_cache* cache, tide_cpu_stats* out) {
   out->threads = stats_gather(cache, &out->cached_bytes);
   tide__mutex_lock(&cache->totals_lock);
-  out->live = stat_with_freed(&cache->live, cache->live_before);
-  out->live_bytes = stat_with_freed(&cache->live_bytes, cache->live_bytes_before);
-  out->system_bytes = cache->system_bytes;
+  out->active = stat_with_freed(&cache->active, cache->active_before);
+  out->active_bytes = stat_with_freed(&cache->active_bytes, cache->active_bytes_before);
+  out->reserved_bytes = cache->reserved_bytes;
   tide__mutex_unlock(&cache->totals_lock);
   out->address_bytes = tide__load_relaxed(&cache->address_bytes);
-#define STATS_COUNTER(name) out->name = tide__load_relaxed(&cache->counters[TIDE__CPU_##name]);
+#define STATS_COUNTER(name) out->name = (int64_t)tide__load_relaxed(&cache->counters[TIDE__CPU_##name]);
   TIDE_CPU_COUNTER_MAP(STATS_COUNTER)
 #undef STATS_COUNTER
-  const uint64_t requests = (uint64_t)out->live.allocated;
-  out->hits = requests - tide__min(requests, out->misses + out->uncached);
+  out->num_hits = tide__signed_max(out->active.allocated - out->num_misses - out->num_uncached, 0);
 }
 
 tide_status tide_cpu_get_stats(tide_cpu_cache* cache, tide_cpu_stats* out) {
@@ -120,10 +119,10 @@ void tide_cpu_reset_accumulated(tide_cpu_cache* cache) {
   if (cache == NULL) return;
   (void)stats_gather(cache, &cached);
   tide__mutex_lock(&cache->totals_lock);
-  cache->live_before = cache->live.current;
-  cache->live_bytes_before = cache->live_bytes.current;
-  cache->live.allocated = cache->live_bytes.allocated = 0;
-  cache->system_bytes.allocated = cache->system_bytes.freed = 0;
+  cache->active_before = cache->active.current;
+  cache->active_bytes_before = cache->active_bytes.current;
+  cache->active.allocated = cache->active_bytes.allocated = 0;
+  cache->reserved_bytes.allocated = cache->reserved_bytes.freed = 0;
   tide__mutex_unlock(&cache->totals_lock);
   for (int i = 0; i < TIDE__CPU_COUNTERS; i++) tide__store_relaxed(&cache->counters[i], 0);
 }
@@ -133,8 +132,8 @@ void tide_cpu_reset_peaks(tide_cpu_cache* cache) {
   if (cache == NULL) return;
   (void)stats_gather(cache, &cached);
   tide__mutex_lock(&cache->totals_lock);
-  cache->live.peak = cache->live.current;
-  cache->live_bytes.peak = cache->live_bytes.current;
-  cache->system_bytes.peak = cache->system_bytes.current;
+  cache->active.peak = cache->active.current;
+  cache->active_bytes.peak = cache->active_bytes.current;
+  cache->reserved_bytes.peak = cache->reserved_bytes.current;
   tide__mutex_unlock(&cache->totals_lock);
 }

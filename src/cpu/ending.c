@@ -69,7 +69,7 @@ static uint64_t ending_count_orphans(tide_cpu_cache* cache) {
 
 void tide_cpu_free(tide_cpu_cache* cache, uint64_t* out_orphans) {
   if (out_orphans != NULL) *out_orphans = 0;
-  if (cache == NULL || cache == tide__caches_default()) return;
+  if (cache == NULL) return;
   tide__cpu_stop_helper(cache);
   ending_wait(cache);
   const uint64_t orphans = ending_count_orphans(cache);

@@ -241,7 +241,7 @@ static void recover_thread(tide_cpu_cache* cache) {
 
 bool tide__cpu_recover(tide_cpu_cache* cache, uint64_t bytes, uint32_t* step) {
   const uint32_t now = (*step)++;
-  tide__cpu_count(cache, TIDE__CPU_retries, now == 0 ? 1 : 0);
+  tide__cpu_count(cache, TIDE__CPU_num_alloc_retries, now == 0 ? 1 : 0);
   if (now == RECOVER_THREAD) recover_thread(cache);
   if (now == RECOVER_CACHE) tide__cpu_trim(cache, 0);
   if (now < RECOVER_PRESSURE) return true;

@@ -246,7 +246,7 @@ void tide__slabs_flush(tide_cpu_cache* cache, tide__cpu_tcache* tcache, uint32_t
   for (uint32_t i = 0; i < left; i++) objects[i] = objects[going + i];
   magazine->top -= going;
   magazine_moved(tcache, magazine, -(int64_t)put);
-  if (put < going) tide__cpu_count(cache, TIDE__CPU_double_releases, going - put);
+  if (put < going) tide__cpu_count(cache, TIDE__CPU_num_double_releases, going - put);
 }
 
 #define MAGAZINE_BYTES ((uint64_t)32 << 10)  // of one size class, or a few blocks

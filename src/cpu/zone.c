@@ -65,7 +65,7 @@ bool tide__zone_take(tide__zone* zone, uint64_t pages, uint64_t alignment, tide_
     if (!has_purge) zone_after(zone, region);
     if (is_taken) {
       if (has_purge) zone->idle_pages -= pages - place.new_pages;
-      if (place.new_pages > 0) tide__cpu_count(zone->cache, TIDE__CPU_misses, 1);
+      if (place.new_pages > 0) tide__cpu_count(zone->cache, TIDE__CPU_num_misses, 1);
       out->address = tide__region_address(region, place.page);
       out->is_fresh = place.new_pages == pages;
       return true;
@@ -238,7 +238,7 @@ static tide__region* zone_unlink_unused(tide__zone* zone, uint32_t age) {
 static void zone_free_unused(tide__zone* zone, tide__region* unused) {
   while (unused != NULL) {
     tide__region* const next = unused->next;
-    tide__cpu_count(zone->cache, TIDE__CPU_evictions, 1);
+    tide__cpu_count(zone->cache, TIDE__CPU_num_evictions, 1);
     tide__cpu_count(zone->cache, TIDE__CPU_evicted_bytes, unused->resident_pages << TIDE__PAGE_SHIFT);
     zone_free_region(zone->cache, unused);
     unused = next;
@@ -362,7 +362,7 @@ static void zone_attach(tide__zone* zone, const zone_purge* batch, int count) {
     (void)tide__region_put(region, batch[i].page, zone_stamp(zone));
     zone_after(zone, region);
     tide__cpu_uncharge(zone->cache, had);
-    tide__cpu_count(zone->cache, TIDE__CPU_evictions, had > 0 ? 1 : 0);
+    tide__cpu_count(zone->cache, TIDE__CPU_num_evictions, had > 0 ? 1 : 0);
     tide__cpu_count(zone->cache, TIDE__CPU_evicted_bytes, had << TIDE__PAGE_SHIFT);
   }
 }

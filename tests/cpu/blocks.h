@@ -92,15 +92,15 @@ static inline void cache_expect_sound(tide_cpu_cache* cache) {
 // What is live and what is kept are parts of what the system gave.
 static inline void cache_expect_sums(tide_cpu_cache* cache) {
   const tide_cpu_stats stats = cache_stats(cache);
-  T_LE(stats.cached_bytes, stats.system_bytes.current - stats.live_bytes.current);
-  T_LE(0, stats.live.current);
-  T_LE(stats.live_bytes.current, stats.live_bytes.peak);
-  T_LE(stats.system_bytes.current, stats.system_bytes.peak);
-  T_LE(stats.live.current, stats.live.peak);
+  T_LE(stats.cached_bytes, stats.reserved_bytes.current - stats.active_bytes.current);
+  T_LE(0, stats.active.current);
+  T_LE(stats.active_bytes.current, stats.active_bytes.peak);
+  T_LE(stats.reserved_bytes.current, stats.reserved_bytes.peak);
+  T_LE(stats.active.current, stats.active.peak);
 }
 
 static inline void cache_expect_live(tide_cpu_cache* cache, size_t count) {
-  T_EQ(cache_stats(cache).live.current, count);
+  T_EQ(cache_stats(cache).active.current, count);
 }
 
 // Checks and frees a cache that is to have `orphans` blocks out.

@@ -33,9 +33,9 @@ T_TEST(test_cpu_ageing__poll_gives_back_what_was_idle_too_long) {
   T_OK(tide_cpu_poll(cache));
 
   T_EQ(resident_bytes(address, 8 * MIB), 0);
-  T_EQ(cache_stats(cache).system_bytes.current, 0);
+  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
   T_EQ(cache_stats(cache).cached_bytes, 0);
-  T_LE(1, cache_stats(cache).evictions);
+  T_LE(1, cache_stats(cache).num_evictions);
   T_LE(8 * MIB, cache_stats(cache).evicted_bytes);
   cache_close(cache);
 }
@@ -47,7 +47,7 @@ T_TEST(test_cpu_ageing__small_blocks_age_too) {
   wait_ns(3 * IDLE_NS);
   T_OK(tide_cpu_poll(cache));
 
-  T_EQ(cache_stats(cache).system_bytes.current, 0);
+  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
   cache_close(cache);
 }
 
@@ -62,13 +62,13 @@ T_TEST(test_cpu_ageing__the_resident_size_falls) {
     memset(blocks[i], 1, 1000);
   }
   const size_t before = resident_process_bytes();
-  const size_t taken = (size_t)cache_stats(cache).system_bytes.current;
+  const size_t taken = (size_t)cache_stats(cache).reserved_bytes.current;
   for (size_t i = 0; i < COUNT; i++) T_OK(tide_cpu_release(blocks[i]));
 
   wait_ns(3 * IDLE_NS);
   T_OK(tide_cpu_poll(cache));
 
-  T_EQ(cache_stats(cache).system_bytes.current, 0);
+  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
   T_LE(20 * MIB, taken);
   T_LE(resident_process_bytes() + taken / 10 * 9, before);
   cache_close(cache);
@@ -108,7 +108,7 @@ T_TEST(test_cpu_ageing__without_an_age_nothing_goes) {
   T_OK(tide_cpu_poll(cache));
 
   T_EQ(resident_bytes(address, 8 * MIB), 8 * MIB);
-  T_EQ(cache_stats(cache).evictions, 0);
+  T_EQ(cache_stats(cache).num_evictions, 0);
   cache_close(cache);
 }
 
@@ -191,7 +191,7 @@ T_TEST(test_cpu_ageing__the_helper_works_alone) {
     wait_ns(IDLE_NS / 4);
     T_LT(t_now_ns() - begin, PATIENCE_NS);
   }
-  while (cache_stats(cache).system_bytes.current > 0) {
+  while (cache_stats(cache).reserved_bytes.current > 0) {
     wait_ns(IDLE_NS / 4);
     T_LT(t_now_ns() - begin, PATIENCE_NS);
   }
@@ -239,7 +239,7 @@ T_TEST(test_cpu_ageing__memory_of_a_sleeping_thread_ages) {
   while (!atomic_load(&s.has_left)) t_sleep_us(1000);
   const uint64_t begin = t_now_ns();
 
-  while (cache_stats(s.cache).system_bytes.current > 0) {
+  while (cache_stats(s.cache).reserved_bytes.current > 0) {
     wait_ns(IDLE_NS / 4);
     T_LT(t_now_ns() - begin, PATIENCE_NS);
   }
@@ -267,7 +267,7 @@ T_TEST(test_cpu_ageing__regions_of_a_source_go_back_whole) {
   T_OK(tide_cpu_poll(cache));
 
   T_EQ(source_bytes(&s), 0);
-  T_EQ(cache_stats(cache).system_bytes.current, 0);
+  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
   cache_close(cache);
   source_fini(&s);
 }

@@ -162,8 +162,8 @@ T_TEST(test_cpu_badinput__sizes_beyond_the_largest) {
     T_PTR_EQ(address, NULL);
   }
 
-  T_EQ(cache_stats(cache).live.allocated, 1);
-  T_EQ(cache_stats(cache).failures, 0);
+  T_EQ(cache_stats(cache).active.allocated, 1);
+  T_EQ(cache_stats(cache).num_ooms, 0);
   block_give(&b);
   cache_close(cache);
 }
@@ -180,7 +180,7 @@ T_TEST(test_cpu_badinput__alignments_without_sense) {
     T_PTR_EQ(address, NULL);
   }
 
-  T_EQ(cache_stats(cache).live.allocated, 0);
+  T_EQ(cache_stats(cache).active.allocated, 0);
   cache_close(cache);
 }
 
@@ -245,13 +245,13 @@ T_TEST(test_cpu_badinput__older_statistics_are_filled_and_nothing_behind_them) {
   const block b = block_take(cache, 1000, 1);
   tide_cpu_stats stats;
   memset(&stats, 0xaa, sizeof stats);
-  stats.size = offsetof(tide_cpu_stats, detached);
+  stats.size = offsetof(tide_cpu_stats, num_foreign);
 
   T_OK(tide_cpu_get_stats(cache, &stats));
 
-  T_EQ(stats.size, offsetof(tide_cpu_stats, detached));
-  T_EQ(stats.live.current, 1);
-  T_EQ(stats.double_releases, 0);
+  T_EQ(stats.size, offsetof(tide_cpu_stats, num_foreign));
+  T_EQ(stats.active.current, 1);
+  T_EQ(stats.num_double_releases, 0);
   T_FILLED((uint8_t*)&stats + stats.size, 0xaa, sizeof stats - stats.size);
   stats.size--;
   T_STATUS(tide_cpu_get_stats(cache, &stats), TIDE_ERR_ARGUMENT);

@@ -45,7 +45,7 @@ static void child_work(tide_cpu_cache* cache, const block* mine) {
   T_OK(tide_cpu_trim(cache, 0));
   tide_cpu_cache* const fresh = cache_open(NULL);
   cache_leave_idle(fresh, 100000, 5);
-  T_OK(tide_cpu_trim_all(0));
+  T_OK(tide_cpu_trim(fresh, 0));
   cache_close(fresh);
   _exit(0);
 }

@@ -47,7 +47,7 @@ T_TEST(test_cpu_pressure__idle_memory_of_other_sizes_is_used) {
   void* const address = cache_take(cache, 15 * MIB);
 
   memset(address, 1, 15 * MIB);
-  T_LE(cache_stats(cache).system_bytes.peak, 16 * MIB);
+  T_LE(cache_stats(cache).reserved_bytes.peak, 16 * MIB);
   T_OK(tide_cpu_release(address));
   cache_close(cache);
 }
@@ -62,7 +62,7 @@ T_TEST(test_cpu_pressure__idle_memory_of_small_blocks_is_used) {
 
   void* const address = cache_take(cache, 15 * MIB);
 
-  T_LE(cache_stats(cache).system_bytes.current, 16 * MIB);
+  T_LE(cache_stats(cache).reserved_bytes.current, 16 * MIB);
   T_OK(tide_cpu_release(address));
   cache_close(cache);
 }
@@ -78,7 +78,7 @@ T_TEST(test_cpu_pressure__idle_memory_of_large_blocks_is_used) {
   for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 1000 + i * 20, i);
   for (size_t i = 0; i < COUNT; i++) block_give(&blocks[i]);
 
-  T_LE(cache_stats(cache).system_bytes.peak, 8 * MIB);
+  T_LE(cache_stats(cache).reserved_bytes.peak, 8 * MIB);
   cache_close(cache);
 }
 
@@ -90,8 +90,8 @@ T_TEST(test_cpu_pressure__a_source_that_has_no_more_is_asked_again) {
 
   void* const address = cache_take(cache, 20 * MIB);
 
-  T_LE(1, cache_stats(cache).retries);
-  T_EQ(cache_stats(cache).failures, 0);
+  T_LE(1, cache_stats(cache).num_alloc_retries);
+  T_EQ(cache_stats(cache).num_ooms, 0);
   T_OK(tide_cpu_release(address));
   cache_close(cache);
   source_fini(&s.source);
@@ -109,7 +109,7 @@ T_TEST(test_cpu_pressure__idle_memory_of_an_ended_thread_is_used) {
 
   void* const address = cache_take(cache, 12 * MIB);
 
-  T_LE(cache_stats(cache).system_bytes.peak, 14 * MIB);
+  T_LE(cache_stats(cache).reserved_bytes.peak, 14 * MIB);
   T_OK(tide_cpu_release(address));
   cache_close(cache);
 }
@@ -139,7 +139,7 @@ T_TEST(test_cpu_pressure__idle_memory_of_a_living_thread_is_used) {
 
   void* const address = cache_take(n.cache, 12 * MIB);
 
-  T_LE(cache_stats(n.cache).system_bytes.peak, 14 * MIB);
+  T_LE(cache_stats(n.cache).reserved_bytes.peak, 14 * MIB);
   T_OK(tide_cpu_release(address));
   atomic_store(&n.is_over, true);
   t_thread_join(thread);
@@ -180,7 +180,7 @@ T_TEST(test_cpu_pressure__the_program_gives_something_up) {
   T_LE(1, h.calls);
   T_LE(8 * MIB, h.wanted);
   T_LE(h.count, 1);
-  T_LE(1, cache_stats(cache).retries);
+  T_LE(1, cache_stats(cache).num_alloc_retries);
   T_OK(tide_cpu_release(address));
   while (h.count > 0) block_give(&h.blocks[--h.count]);
   cache_close(cache);
@@ -354,9 +354,9 @@ T_TEST(test_cpu_pressure__a_refused_request_changes_nothing) {
   for (size_t i = 0; i < 10; i++) expect_no_memory(cache, 16 * MIB + i * MIB);
 
   const tide_cpu_stats stats = cache_stats(cache);
-  T_EQ(stats.failures, 10);
-  T_EQ(stats.live.current, 20);
-  T_EQ(stats.live.allocated, 20);
+  T_EQ(stats.num_ooms, 10);
+  T_EQ(stats.active.current, 20);
+  T_EQ(stats.active.allocated, 20);
   for (size_t i = 0; i < 20; i++) block_give(&blocks[i]);
   void* const address = cache_take(cache, 16 * MIB);
   T_OK(tide_cpu_release(address));
@@ -414,7 +414,7 @@ T_TEST(test_cpu_pressure__the_limit_holds_at_any_time) {
     const size_t bytes = 1 + random_bytes(&rng, 19);
     const tide_status status = tide_cpu_alloc(cache, bytes, &address);
     T_CHECK(status == TIDE_OK || status == TIDE_ERR_NO_MEMORY);
-    T_LE(cache_stats(cache).system_bytes.peak, 6 * MIB);
+    T_LE(cache_stats(cache).reserved_bytes.peak, 6 * MIB);
     refused += status != TIDE_OK;
     if (status != TIDE_OK) continue;
     *b = (block){ address, bytes, i };

@@ -35,7 +35,7 @@ T_TEST(test_cpu_upstream__allocated_outside_and_released_inside) {
   T_OK(tide_tensor_leave(cache));
 
   T_EQ(cache_stats(cache).cached_bytes, 0);
-  T_EQ(cache_stats(cache).live.allocated, 0);
+  T_EQ(cache_stats(cache).active.allocated, 0);
   cache_close(cache);
 }
 

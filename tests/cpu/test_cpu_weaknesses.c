@@ -77,7 +77,7 @@ T_TEST(test_cpu_weaknesses__b_w2_a_release_erases_no_entry_of_its_successor) {
   for (size_t i = 0; i < 2; i++) t_thread_join(threads[i]);
 
   cache_expect_live(cache, 0);
-  T_EQ(cache_stats(cache).double_releases, 0);
+  T_EQ(cache_stats(cache).num_double_releases, 0);
   cache_close(cache);
 }
 
@@ -101,7 +101,7 @@ T_TEST(test_cpu_weaknesses__b_w3_double_free_is_refused) {
     T_OK(tide_cpu_release(two));
   }
 
-  T_EQ(cache_stats(cache).double_releases, sizeof sizes / sizeof *sizes);
+  T_EQ(cache_stats(cache).num_double_releases, sizeof sizes / sizeof *sizes);
   cache_close(cache);
 }
 
@@ -118,9 +118,9 @@ T_TEST(test_cpu_weaknesses__b_w4_sizes_that_never_repeat_hit) {
   }
 
   const tide_cpu_stats stats = cache_stats(cache);
-  T_EQ(stats.hits + stats.misses, 20000);
-  T_LT(19900, stats.hits);
-  T_LE(stats.system_bytes.peak, 16 * MIB);
+  T_EQ(stats.num_hits + stats.num_misses, 20000);
+  T_LT(19900, stats.num_hits);
+  T_LE(stats.reserved_bytes.peak, 16 * MIB);
   cache_close(cache);
 }
 
@@ -134,8 +134,8 @@ T_TEST(test_cpu_weaknesses__b_w4_large_shapes_that_never_repeat_hit) {
   }
 
   const tide_cpu_stats stats = cache_stats(cache);
-  T_LE(990, stats.hits);
-  T_LE(stats.system_bytes.peak, 24 * MIB);
+  T_LE(990, stats.num_hits);
+  T_LE(stats.reserved_bytes.peak, 24 * MIB);
   cache_close(cache);
 }
 
@@ -171,8 +171,8 @@ T_TEST(test_cpu_weaknesses__b_w5_memory_idle_in_another_cache_is_found) {
 
   void* const address = cache_take(cache, 12 * MIB);
 
-  T_LE(1, cache_stats(cache).retries);
-  T_EQ(cache_stats(cache).failures, 0);
+  T_LE(1, cache_stats(cache).num_alloc_retries);
+  T_EQ(cache_stats(cache).num_ooms, 0);
   T_OK(tide_cpu_release(address));
   cache_close(other);
   cache_close(cache);
@@ -218,7 +218,7 @@ T_TEST(test_cpu_weaknesses__b_w6_a_source_that_blocks_keeps_nobody_from_idle_mem
     block_give(&theirs);
   }
   T_OK(tide_cpu_trim(other, 0));
-  T_LE(1, cache_stats(cache).hits);
+  T_LE(1, cache_stats(cache).num_hits);
 
   source_set_gate(&s, false);
   t_thread_join(thread);
@@ -260,9 +260,9 @@ T_TEST(test_cpu_weaknesses__b_w8_nothing_leaves_no_entry) {
   }
 
   const tide_cpu_stats stats = cache_stats(cache);
-  T_EQ(stats.live.allocated, 0);
-  T_EQ(stats.live.freed, 0);
-  T_EQ(stats.system_bytes.current, 0);
+  T_EQ(stats.active.allocated, 0);
+  T_EQ(stats.active.freed, 0);
+  T_EQ(stats.reserved_bytes.current, 0);
   cache_close(cache);
 }
 
@@ -332,7 +332,7 @@ T_TEST(test_cpu_weaknesses__b_w10_giants_go_when_they_are_forgotten) {
 
   T_OK(tide_cpu_forget(weights));
 
-  T_EQ(cache_stats(cache).system_bytes.current, 0);
+  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
   T_EQ(resident_bytes(weights, 40 * MIB), 0);
   cache_close(cache);
 }
@@ -346,7 +346,7 @@ T_TEST(test_cpu_weaknesses__b_w10_giants_go_by_their_size) {
 
   T_OK(tide_cpu_release(weights));
 
-  T_EQ(cache_stats(cache).system_bytes.current, 0);
+  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
   T_EQ(resident_bytes(weights, 40 * MIB), 0);
   cache_close(cache);
 }
@@ -362,7 +362,7 @@ T_TEST(test_cpu_weaknesses__b_w10_giants_go_by_their_age) {
   t_sleep_us(50000);
   T_OK(tide_cpu_poll(cache));
 
-  T_EQ(cache_stats(cache).system_bytes.current, 0);
+  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
   T_EQ(resident_bytes(weights, 40 * MIB), 0);
   cache_close(cache);
 }
@@ -387,18 +387,18 @@ T_TEST(test_cpu_weaknesses__b_w11_statistics_tell_everything) {
 
   const tide_cpu_stats stats = cache_stats(cache);
 
-  T_EQ(stats.hits, 1);
-  T_EQ(stats.misses, 1);
-  T_EQ(stats.uncached, 1);
-  T_LE(1, stats.evictions);
+  T_EQ(stats.num_hits, 1);
+  T_EQ(stats.num_misses, 1);
+  T_EQ(stats.num_uncached, 1);
+  T_LE(1, stats.num_evictions);
   T_LE(MIB, stats.evicted_bytes);
-  T_EQ(stats.double_releases, 1);
-  T_EQ(stats.failures, 1);
-  T_EQ(stats.live.allocated, 3);
-  T_LE(stats.live.peak, 1);
-  T_EQ(stats.live_bytes.peak, 9 * MIB);
-  T_LE(9 * MIB, stats.system_bytes.peak);
-  T_EQ(stats.system_bytes.current, 0);
+  T_EQ(stats.num_double_releases, 1);
+  T_EQ(stats.num_ooms, 1);
+  T_EQ(stats.active.allocated, 3);
+  T_LE(stats.active.peak, 1);
+  T_EQ(stats.active_bytes.peak, 9 * MIB);
+  T_LE(9 * MIB, stats.reserved_bytes.peak);
+  T_EQ(stats.reserved_bytes.current, 0);
   T_EQ(stats.cached_bytes, 0);
   cache_close(cache);
 }

@@ -46,7 +46,6 @@ typedef struct room {
   int64_t freed;
   uint64_t double_releases;
   uint64_t failures;
-  uint64_t detached;
   uint64_t foreign;
   bool frees_foreign;
   bool has_other_threads;  // some calls were made by others
@@ -191,7 +190,7 @@ static void expect_excuse(model* s, room* r, size_t bytes, tide_status status) {
   if (fault_is_on(s)) return;
   const tide_cpu_stats stats = cache_stats(r->cache);
   const uint64_t needed = 2 * (uint64_t)bytes + 16 * MIB;
-  if (r->max_bytes == TIDE_NO_LIMIT || needed + (uint64_t)stats.system_bytes.current <= r->max_bytes)
+  if (r->max_bytes == TIDE_NO_LIMIT || needed + (uint64_t)stats.reserved_bytes.current <= r->max_bytes)
     T_FAIL("%zu bytes were refused with memory in plenty: %s", bytes, tide_last_error()->text);
 }
 
@@ -278,21 +277,6 @@ static void do_release_elsewhere(model* s, const op* o) {
   if (r != NULL) r->has_other_threads = true;
   on_other_thread(release_block, it->address);
   item_end(s, it);
-}
-
-// Its content is handed over; the C library is not made to fail.
-static void do_detach(model* s, const op* o) {
-  item* const it = &s->items[o->slot % PROP_SLOTS];
-  void* mine = &mine;
-  if (!it->is_used) return;
-  room* const r = room_of(s, it);
-  pattern_expect(it->address, it->seed, it->bytes);
-  T_OK(tide_cpu_detach(it->address, &mine));
-  T_CHECK(!tide_cpu_find(mine).is_ours);
-  item_end(s, it);
-  pattern_expect(mine, it->seed, it->bytes);
-  free(mine);
-  if (r != NULL) r->detached++;
 }
 
 // By any cache, whether it frees what is foreign or not.
@@ -455,24 +439,23 @@ static void do_verify(model* s, const op* o) {
 
 static void room_expect_stats(const room* r) {
   const tide_cpu_stats stats = cache_stats(r->cache);
-  T_EQ(stats.live.current, r->live);
-  T_EQ(stats.live_bytes.current, r->live_bytes);
-  T_EQ(stats.live.allocated, r->allocated);
-  T_EQ(stats.live.freed, r->freed);
-  T_LE(stats.cached_bytes, stats.system_bytes.current - stats.live_bytes.current);
-  T_EQ(stats.double_releases, r->double_releases);
-  T_EQ(stats.failures, r->failures);
-  T_EQ(stats.detached, r->detached);
-  T_EQ(stats.foreign, r->foreign);
-  T_LE(stats.system_bytes.current, stats.address_bytes);
-  if (r->max_bytes != TIDE_NO_LIMIT && !r->is_limited) T_LE(stats.system_bytes.current, r->max_bytes);
+  T_EQ(stats.active.current, r->live);
+  T_EQ(stats.active_bytes.current, r->live_bytes);
+  T_EQ(stats.active.allocated, r->allocated);
+  T_EQ(stats.active.freed, r->freed);
+  T_LE(stats.cached_bytes, stats.reserved_bytes.current - stats.active_bytes.current);
+  T_EQ(stats.num_double_releases, r->double_releases);
+  T_EQ(stats.num_ooms, r->failures);
+  T_EQ(stats.num_foreign, r->foreign);
+  T_LE(stats.reserved_bytes.current, stats.address_bytes);
+  if (r->max_bytes != TIDE_NO_LIMIT && !r->is_limited) T_LE(stats.reserved_bytes.current, r->max_bytes);
   const uint64_t cap = r->max_cached_bytes;
   if (cap != TIDE_NO_LIMIT) T_LE(stats.cached_bytes, cap + (r->has_other_threads ? cap / 16 : 0));
-  T_LE(stats.live.current, stats.live.peak);
-  T_LE(stats.live_bytes.current, stats.live_bytes.peak);
+  T_LE(stats.active.current, stats.active.peak);
+  T_LE(stats.active_bytes.current, stats.active_bytes.peak);
   if (r->has_other_threads) return;
-  T_LE(stats.live.peak, r->peak);  // it may be short, but not too high
-  T_LE(stats.live_bytes.peak, r->peak_bytes);
+  T_LE(stats.active.peak, r->peak);  // it may be short, but not too high
+  T_LE(stats.active_bytes.peak, r->peak_bytes);
 }
 
 static void do_stats(model* s, const op* o) {
@@ -486,7 +469,7 @@ static void do_reset(model* s, const op* o) {
   if (o->value % 2 == 0) {
     tide_cpu_reset_accumulated(r->cache);
     r->allocated = r->freed = 0;
-    r->double_releases = r->failures = r->detached = r->foreign = 0;
+    r->double_releases = r->failures = r->foreign = 0;
   }
   tide_cpu_reset_peaks(r->cache);
   r->peak = r->live;
@@ -502,20 +485,6 @@ static void do_trim(model* s, const op* o) {
   const uint64_t bytes = o->value % 4 == 0 ? 0 : o->number % (4 * MIB);
   T_OK(tide_cpu_trim(r->cache, bytes));
   if (r->live == 0) T_LE(cache_stats(r->cache).cached_bytes, bytes);
-}
-
-static void do_trim_all(model* s, const op* o) {
-  uint64_t cached = 0;
-  bool is_live = false;
-  const uint64_t bytes = o->value % 2 == 0 ? 0 : o->number % (8 * MIB);
-  T_OK(tide_cpu_trim_all(bytes));
-  for (size_t i = 0; i < PROP_CACHES; i++) {
-    const room* const r = &s->rooms[i];
-    if (r->cache == NULL) continue;
-    cached += cache_stats(r->cache).cached_bytes;
-    is_live = is_live || r->live > 0;
-  }
-  if (!is_live) T_LE(cached, bytes);
 }
 
 static void do_poll(model* s, const op* o) {
@@ -596,9 +565,9 @@ static void do_free(model* s, const op* o) {
   X(RELEASE, do_release, 36) X(FORGET, do_forget, 4) X(RELEASE_ELSEWHERE, do_release_elsewhere, 1)      \
   X(RESIZE, do_resize, 10) X(RELEASE_TWICE, do_release_twice, 4)                                        \
   X(RELEASE_AND_AGAIN, do_release_and_again, 4) X(RELEASE_INSIDE, do_release_inside, 3)                 \
-  X(DETACH, do_detach, 3) X(RELEASE_ANY, do_release_any, 3)                                             \
-  X(RELEASE_FOREIGN, do_release_foreign, 1) X(FIND, do_find, 4) X(VERIFY, do_verify, 3)                 \
-  X(STATS, do_stats, 4) X(RESET, do_reset, 1) X(TRIM, do_trim, 2) X(TRIM_ALL, do_trim_all, 1)           \
+  X(RELEASE_ANY, do_release_any, 3) X(RELEASE_FOREIGN, do_release_foreign, 1)                           \
+  X(FIND, do_find, 4) X(VERIFY, do_verify, 3)                                                           \
+  X(STATS, do_stats, 4) X(RESET, do_reset, 1) X(TRIM, do_trim, 3)                                       \
   X(POLL, do_poll, 2) X(PAUSE, do_pause, 1) X(LIMITS, do_limits, 1) X(NEW, do_new, 6)                   \
   X(FREE, do_free, 3) X(FAULT, do_fault, 2)
 // clang-format on
@@ -635,7 +604,7 @@ static void model_end(model* s, uint64_t seed) {
     room_expect_stats(r);
     T_EQ(r->live, 0);
     T_OK(tide_cpu_trim(r->cache, 0));
-    T_EQ(cache_stats(r->cache).system_bytes.current, 0);
+    T_EQ(cache_stats(r->cache).reserved_bytes.current, 0);
     cache_close(r->cache);
     r->cache = NULL;
   }

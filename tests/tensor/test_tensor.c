@@ -88,7 +88,7 @@ T_TEST(test_tensor__null_puts_the_cache_out_of_force) {
   T_OK(tide_tensor_leave(NULL));
 
   T_PTR_EQ(tide_tensor_cache(), cache);
-  T_EQ(cache_stats(cache).live.allocated, 0);
+  T_EQ(cache_stats(cache).active.allocated, 0);
   T_OK(tide_tensor_leave(cache));
   cache_close(cache);
 }
@@ -192,7 +192,7 @@ T_TEST(test_tensor__nothing_is_null) {
   T_OK(tide_tensor_leave(cache));
   T_OK(tide_tensor_release(NULL));
 
-  T_EQ(cache_stats(cache).live.allocated, 0);
+  T_EQ(cache_stats(cache).active.allocated, 0);
   cache_close(cache);
 }
 
@@ -354,7 +354,7 @@ T_TEST(test_tensor__with_neither_the_computer_serves) {
 
   T_CHECK(!tide_cpu_find(address).is_ours);
   T_CHECK(!tide_profile_owns(profile, address));
-  T_EQ(cache_stats(cache).live.allocated, 0);
+  T_EQ(cache_stats(cache).active.allocated, 0);
   T_OK(tide_tensor_release(address));
   tide_profile_free(profile);
   cache_close(cache);
@@ -432,7 +432,7 @@ T_TEST(test_tensor__releases_outside_disturb_nobody) {
   }
   for (size_t i = 0; i < 3; i++) t_thread_join(threads[i]);
   cache_expect_live(cache, 0);
-  T_EQ(cache_stats(cache).double_releases, 0);
+  T_EQ(cache_stats(cache).num_double_releases, 0);
   cache_close(cache);
 }
 
@@ -481,7 +481,7 @@ T_TEST(test_tensor__a_recording_sees_releases_under_a_cache) {
   T_OK(tide_profile_get_plan(profile, 0, &plan));
 
   T_EQ(tide_profile_plan_request(plan, 0).lifetime, 1);
-  T_EQ(cache_stats(cache).live.freed, 0);
+  T_EQ(cache_stats(cache).active.freed, 0);
   tide_profile_plan_free(plan);
   tide_profile_free(profile);
   cache_close(cache);
