@@ -13,7 +13,7 @@
 #include "tidemark/cpu.h"
 
 // Blocks of the cache above this size are told from others by their addresses, and the C library, which keeps
-// small blocks well, begins to give large ones back to the system. See docs/preload.md for figures.
+// small blocks well, begins to give large ones back to the system. docs/results/preload.md has figures.
 #define DEFAULT_THRESHOLD TIDE_CPU_SMALL_BYTES
 #define DEFAULT_IDLE_NS ((uint64_t)10000000000)
 

@@ -55,8 +55,8 @@ typedef struct tide_cpu_options {
   // Memory that was idle for this long goes back to the system. With a helper this takes at most twice as
   // long, otherwise until a call notices. 0: it never goes back for its age.
   uint64_t idle_ns;
-  // The least to ask the source for at once, a multiple of 2 MiB. 0: a large range of addresses, of which only
-  // the part that is used has memory.
+  // The least to ask the source for at once, a multiple of 2 MiB. 0: a large range of addresses, of which
+  // only the part that is used has memory.
   uint64_t region_bytes;
   // Where memory comes from; all 0: pages of the system. Memory of another source goes back a region at a
   // time, when all of it is idle.

@@ -227,7 +227,7 @@ static void region_give_records(tide__region* region, const tide_heap* heap) {
 // ---------------------------------------------------------------------------------------------------
 // Opening
 
-#define REGION_OPEN_PAGES (((uint64_t)4 << 20) >> TIDE__PAGE_SHIFT)  // at once, at least
+#define REGION_OPEN_BYTES ((uint64_t)4 << 20)  // at once, at least
 
 static int region_open_range(const tide__region* region, uint64_t from, uint64_t end) {
   const uint64_t bytes = (end - from) << TIDE__PAGE_SHIFT;
@@ -245,7 +245,7 @@ static int region_open_range(const tide__region* region, uint64_t from, uint64_t
 
 tide_status tide__region_open(const tide__region* region, uint64_t from, uint64_t pages, uint64_t* out) {
   const uint64_t unit = TIDE__REGION_UNIT >> TIDE__PAGE_SHIFT;
-  const uint64_t wanted = tide__max(pages, from + tide__max(from / 4, REGION_OPEN_PAGES));
+  const uint64_t wanted = tide__max(pages, from + tide__max(from / 4, REGION_OPEN_BYTES >> TIDE__PAGE_SHIFT));
   *out = tide__min(region_round_up(wanted, unit), region->page_count);
   int error = region_open_range(region, from, *out);
   if (error != 0) error = region_open_range(region, from, *out = pages);
