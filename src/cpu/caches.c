@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// All caches of the process, in the order they were made; and what happens to them in a fork.
-#include "cpu/caches.h"
+// All caches of the process, in the order they were made, and forks.
+#include "cpu/cache.h"
 
 #include <pthread.h>
 
@@ -11,7 +11,7 @@ static tide_cpu_cache* caches_first;  // borrowed; shared under caches_lock, lik
 static pthread_once_t caches_once = PTHREAD_ONCE_INIT;
 
 // ---------------------------------------------------------------------------------------------------
-// Forks: a child has only the thread that forked, and finds every cache as if nobody else had been at work
+// Forks: all locks are held across a fork, so the child finds every cache in a consistent state
 
 static void fork_lock_cache(tide_cpu_cache* cache) {
   tide__thread_caches_before_fork(&cache->tcaches);

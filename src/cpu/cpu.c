@@ -11,9 +11,6 @@
 #include "base/error.h"
 #include "base/sys.h"
 #include "cpu/cpu_release.h"
-#include "cpu/cpu_stats.h"
-#include "cpu/ending.h"
-#include "cpu/limits.h"
 #include "cpu/region_blocks.h"
 #include "memory/fill.h"
 
@@ -26,36 +23,36 @@
 
 // What is to be done when the thread cache has been left.
 typedef struct cpu_after {
-  bool looks;     // at the clock
+  bool sweeps;    // at the clock
   bool enforces;  // the limit of cached bytes, of this zone
   tide__zone* zone;
 } cpu_after;
 
 // Tells the totals, and every few times the clock is looked at.
-static void tcache_tell(tide_cpu_cache* cache, tide__cpu_tcache* tcache, cpu_after* after) {
-  tide__cpu_tell(cache, tcache);
-  if (tcache->tally.tellings % TIDE__TELLINGS_PER_LOOK == 0) after->looks = true;
+static void tcache_flush_tally(tide_cpu_cache* cache, tide__cpu_tcache* tcache, cpu_after* after) {
+  tide__cpu_flush_tally(cache, tcache);
+  if (tcache->tally.flushes % TIDE__FLUSHES_PER_SWEEP == 0) after->sweeps = true;
 }
 
 // After something was noted in the thread cache that is entered.
-static inline void tcache_noted(tide_cpu_cache* cache, tide__cpu_tcache* tcache, cpu_after* after) {
-  if (tcache->tally.changes >= TIDE__CHANGES_PER_TELLING) tcache_tell(cache, tcache, after);
+static inline void tcache_flush_if_due(tide_cpu_cache* cache, tide__cpu_tcache* tcache, cpu_after* after) {
+  if (tcache->tally.changes >= TIDE__CHANGES_PER_FLUSH) tcache_flush_tally(cache, tcache, after);
 }
 
 // Looks at the clock, which blocks are stamped by when they become idle. A thread that has found it unchanged
 // many times looks only now and then: its next calls will come in the same tick as well.
-static void tcache_see_clock(tide_cpu_cache* cache, tide__cpu_tcache* tcache) {
+static void tcache_read_clock(tide_cpu_cache* cache, tide__cpu_tcache* tcache) {
   tide__cpu_tally* const tally = &tcache->tally;
   if (tally->changes < tally->clock_at) return;
   const uint32_t before = tide__load_relaxed(&cache->stamp);
-  tally->same_ticks = tide__cpu_now(cache) == before ? tally->same_ticks + 1 : 0;
-  const bool is_often = tally->same_ticks >= TIDE__MANY_IN_A_TICK;
+  tally->same_ticks = tide__cpu_read_clock(cache) == before ? tally->same_ticks + 1 : 0;
+  const bool is_often = tally->same_ticks >= TIDE__READS_IN_A_TICK;
   tally->clock_at = tally->changes + (is_often ? TIDE__CHANGES_PER_CLOCK : 0);
 }
 
 static void cpu_do_after(tide_cpu_cache* cache, const cpu_after* after) {
   if (after->enforces) tide__cpu_enforce(cache, after->zone);
-  if (after->looks) tide__cpu_look(cache);
+  if (after->sweeps) tide__cpu_sweep_if_due(cache);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -90,9 +87,9 @@ CPU_SELDOM static tide_status small_alloc_slowly(tide_cpu_cache* cache, uint32_t
   *out = NULL;
   for (;;) {
     tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
-    if (tcache->magazines[class_number].takes_left == 0) tcache_tell(cache, tcache, &after);
+    if (tcache->magazines[class_number].takes_left == 0) tcache_flush_tally(cache, tcache, &after);
     address = small_take(cache, tcache, class_number);
-    tcache_noted(cache, tcache, &after);
+    tcache_flush_if_due(cache, tcache, &after);
     tide__thread_caches_leave(tcache);
     if (address != 0) break;
     const tide_status status = tide__slabs_grow(cache, class_number, tide__cpu_recover);
@@ -154,7 +151,7 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
   }
   if (!has_magazine) small_put_back(tcache, slab, index);
   if (has_magazine) magazine_put(magazine, class_number, address, tide__slab_mark(slab, index));
-  tcache_noted(cache, tcache, &after);
+  tcache_flush_if_due(cache, tcache, &after);
   after.zone = &tcache->zone;
   after.enforces = !has_magazine;
   tide__cpu_hold(cache);
@@ -204,19 +201,19 @@ static tide_status pages_alloc(tide_cpu_cache* cache, uint64_t pages, uint64_t a
   cpu_after after = { 0 };
   for (uint32_t step = 0;;) {
     tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
-    tcache_see_clock(cache, tcache);
+    tcache_read_clock(cache, tcache);
     tide__zone_drain(&tcache->zone);
     const bool is_taken = tide__zone_take(&tcache->zone, pages, alignment, out);
     if (is_taken) {
       tide__cpu_note_pages(tcache, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
-      tcache_noted(cache, tcache, &after);
+      tcache_flush_if_due(cache, tcache, &after);
     }
     tide__thread_caches_leave(tcache);
     if (is_taken) break;
     if (!out->is_refused && tide__zone_grow(&tcache->zone, pages + alignment - 1) == TIDE_OK) continue;
     if (!tide__cpu_recover(cache, pages << TIDE__PAGE_SHIFT, &step)) return pages_fail(cache, pages);
   }
-  if (after.looks) cpu_do_after(cache, &after);
+  if (after.sweeps) cpu_do_after(cache, &after);
   return TIDE_OK;
 }
 
@@ -248,7 +245,7 @@ static tide_status pages_alloc_single(tide_cpu_cache* cache, uint64_t pages, uin
   tide__cpu_count(cache, TIDE__CPU_num_uncached, 1);
   tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
   tide__cpu_note_pages(tcache, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
-  tcache_noted(cache, tcache, &after);
+  tcache_flush_if_due(cache, tcache, &after);
   tide__thread_caches_leave(tcache);
   cpu_do_after(cache, &after);
   return TIDE_OK;
@@ -267,10 +264,10 @@ static bool pages_return(tide__cpu_tcache* tcache, tide__region* region, uint64_
     return true;
   }
   if (zone->tcache == NULL) return false;
-  tide__zone_leave(zone, region, page);
+  tide__zone_free_remote(zone, region, page);
   const uint64_t limit = tide__load_relaxed(&zone->cache->max_cached_bytes);
   if (limit != TIDE_NO_LIMIT) {
-    after->enforces = tide__add_relaxed(&zone->leaving_bytes, bytes) + bytes > limit / 16;
+    after->enforces = tide__add_relaxed(&zone->remote_bytes, bytes) + bytes > limit / 16;
   }
   return true;
 }
@@ -310,11 +307,11 @@ static tide_status pages_release(tide__region* region, uint64_t page, uint64_t a
     return status;
   }
   const uint64_t bytes = pages << TIDE__PAGE_SHIFT;
-  tcache_see_clock(cache, tcache);
+  tcache_read_clock(cache, tcache);
   const bool is_returned = pages_return(tcache, region, page, bytes, &after);
   tide__cpu_note_pages(tcache, -1, -(int64_t)bytes);
-  tcache_noted(cache, tcache, &after);
-  const bool has_more = !is_returned || after.enforces || after.looks;
+  tcache_flush_if_due(cache, tcache, &after);
+  const bool has_more = !is_returned || after.enforces || after.sweeps;
   if (has_more) tide__cpu_hold(cache);
   tide__thread_caches_leave(tcache);
   if (has_more) {

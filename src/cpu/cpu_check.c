@@ -4,7 +4,7 @@
 // Checks the invariants of a cache, the numbers of which stand in region.h and zone.h: R1 to R4 are 1 to 4,
 // Z1 is 5; 6: a slab is as it must be; 7: magazines; 8: the statistics are the sums.
 #include "base/error.h"
-#include "cpu/upkeep.h"
+#include "cpu/cache.h"
 
 enum {
   CHECK_BLOCKS = 1,
@@ -51,7 +51,7 @@ static uint64_t check_block(const tide__region* region, uint64_t page, bool was_
     sums->page_blocks++;
     sums->page_bytes += pages << TIDE__PAGE_SHIFT;
   }
-  return kind == TIDE__PAGE_LIVE || kind == TIDE__PAGE_LEAVING ? pages : 0;
+  return kind == TIDE__PAGE_LIVE || kind == TIDE__PAGE_RELEASED ? pages : 0;
 }
 
 static uint64_t check_bins(const tide__region* region) {

@@ -6,9 +6,7 @@
 #include "base/error.h"
 #include "base/sized.h"
 #include "base/sys.h"
-#include "cpu/caches.h"
-#include "cpu/upkeep.h"
-#include "cpu/limits.h"
+#include "cpu/cache.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Options
@@ -43,7 +41,7 @@ static void tcache_init(void* memory, void* owner) {
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
     tide__cpu_magazine* const magazine = &tcache->magazines[i];
     magazine->object_bytes = (uint32_t)(tide__class_units(i) << TIDE__SMALL_UNIT_SHIFT);
-    magazine->takes_left = TIDE__TAKES_PER_TELLING;
+    magazine->takes_left = TIDE__TAKES_PER_FLUSH;
     magazine->top = &tcache->objects[i][1];
     tcache->objects[i][0].mark = &tcache->no_mark;
   }
@@ -108,7 +106,7 @@ tide_status tide_cpu_trim(tide_cpu_cache* cache, uint64_t keep_bytes) {
 tide_status tide_cpu_poll(tide_cpu_cache* cache) {
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "poll: the cache is NULL");
   if (cache->tick_ns == 0) return TIDE_OK;
-  tide__cpu_look(cache);
+  tide__cpu_sweep_if_due(cache);
   tide__cpu_sweep(cache, TIDE__TICKS_PER_IDLE);
   tide__cpu_sweep(cache, TIDE__TICKS_PER_IDLE);  // which finds the magazines of threads that rest untouched
   return TIDE_OK;

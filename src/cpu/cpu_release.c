@@ -6,7 +6,6 @@
 
 #include "base/arith.h"
 #include "base/error.h"
-#include "cpu/cpu_stats.h"
 
 tide_status tide__release_twice(tide_cpu_cache* cache, uint64_t address) {
   tide__cpu_count(cache, TIDE__CPU_num_double_releases, 1);

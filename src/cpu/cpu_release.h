@@ -36,7 +36,7 @@ static inline bool tide__pages_claim(tide__region* region, uint64_t page, uint64
   *out_pages = tide__tag_pages(tag);
   return tide__tag_kind(tag) == TIDE__PAGE_LIVE &&
          atomic_compare_exchange_strong_explicit(&region->pages[page].tag, &tag,
-                                                 tide__tag(TIDE__PAGE_LEAVING, *out_pages, 0),
+                                                 tide__tag(TIDE__PAGE_RELEASED, *out_pages, 0),
                                                  memory_order_acq_rel, memory_order_relaxed);
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
-#include "cpu/limits.h"
+#include "cpu/cache.h"
 #include "memory/fill.h"
 
 typedef enum resize_result { RESIZE_DONE, RESIZE_REFUSED, RESIZE_OPENED } resize_result;

@@ -33,13 +33,13 @@
 #define TIDE__REGION_BINS 240  // size classes of up to 2^32 pages
 
 typedef enum tide__page_kind {
-  TIDE__PAGE_INSIDE,   // not the first page of a block, or not used yet
-  TIDE__PAGE_IDLE,     // the first of an idle block; it is in a bin
-  TIDE__PAGE_TAIL,     // the last of an idle block of several pages
-  TIDE__PAGE_LIVE,     // the first of a block that is handed out
-  TIDE__PAGE_LEAVING,  // the first of one that another thread has released, for the owner to take back
-  TIDE__PAGE_BUSY,     // the first of one that is out of the bins while its memory is given back
-  TIDE__PAGE_SLAB      // any page of a slab: see slab.h
+  TIDE__PAGE_INSIDE,    // not the first page of a block, or not used yet
+  TIDE__PAGE_IDLE,      // the first of an idle block; it is in a bin
+  TIDE__PAGE_TAIL,      // the last of an idle block of several pages
+  TIDE__PAGE_LIVE,      // the first of a block that is handed out
+  TIDE__PAGE_RELEASED,  // the first of one that another thread has released, for the owner to take back
+  TIDE__PAGE_BUSY,      // the first of one that is out of the bins while its memory is given back
+  TIDE__PAGE_SLAB       // any page of a slab: see slab.h
 } tide__page_kind;
 
 // A record has the kind of its page, and on a first or last page how many pages the block has and when it
@@ -91,15 +91,15 @@ typedef struct tide__region {
   tide__atomic_u64 top;        // written under the lock
   uint64_t used_pages;
   uint64_t resident_pages;
-  uint64_t* resident;         // owned; one bit a page
-  tide__atomic_u8* marks;     // owned, or the window's; NULL: no slab is cut from it
-  struct tide__region* next;  // in its zone
-  uint64_t open_pages;        // that may be used, the first ones
-  tide__atomic_u32 leaving;   // blocks that others have released: the first page + 1, then by `next`
-  uint32_t busy_blocks;       // out of the bins; and calls that open pages
-  bool has_purge;             // pages can be given back one by one
-  bool is_single;             // made for one block that is not to be kept
-  bool has_marks;             // of its own
+  uint64_t* resident;             // owned; one bit a page
+  tide__atomic_u8* marks;         // owned, or the window's; NULL: no slab is cut from it
+  struct tide__region* next;      // in its zone
+  uint64_t open_pages;            // that may be used, the first ones
+  tide__atomic_u32 remote_frees;  // blocks that others have released: the first page + 1, then by `next`
+  uint32_t busy_blocks;           // out of the bins; and calls that open pages
+  bool has_purge;                 // pages can be given back one by one
+  bool is_single;                 // made for one block that is not to be kept
+  bool has_marks;                 // of its own
   uint64_t words[TIDE__REGION_BINS / 64 + 1];
   uint32_t bins[TIDE__REGION_BINS];  // first pages + 1; 0: none
 } tide__region;

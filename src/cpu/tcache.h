@@ -33,17 +33,17 @@ typedef struct tide__cpu_magazine {
 typedef struct tide__cpu_tally {
   int64_t bytes;  // of blocks of pages, and of objects that came from slabs
   int64_t blocks;
-  int64_t page_bytes;    // live bytes of blocks of pages,
-  int64_t high_bytes;    // and the most they were since the totals were told
-  int64_t told_bytes;    // live bytes that the totals know of,
-  int64_t told_blocks;   // and blocks
-  uint64_t told_takes;   // objects from magazines that the totals know of
-  uint64_t large_takes;  // blocks of pages handed out since they were counted,
-  uint64_t large_bytes;  // and their bytes
-  uint32_t changes;      // since the totals were told
-  uint32_t clock_at;     // changes at which a call for pages goes the slow way, and looks at the clock
-  uint32_t same_ticks;   // looks since the tick was another one
-  uint32_t tellings;
+  int64_t page_bytes;      // live bytes of blocks of pages,
+  int64_t peak_bytes;      // and the most they were since the totals were told
+  int64_t flushed_bytes;   // live bytes that the totals know of,
+  int64_t flushed_blocks;  // and blocks
+  uint64_t flushed_takes;  // objects from magazines that the totals know of
+  uint64_t large_takes;    // blocks of pages handed out since they were counted,
+  uint64_t large_bytes;    // and their bytes
+  uint32_t changes;        // since the totals were told
+  uint32_t clock_at;       // changes at which a call for pages goes the slow way, and looks at the clock
+  uint32_t same_ticks;     // looks since the tick was another one
+  uint32_t flushes;
 } tide__cpu_tally;
 
 typedef struct tide__cpu_tcache {
@@ -79,7 +79,7 @@ static inline void tide__cpu_note_pages(tide__cpu_tcache* tcache, int64_t blocks
   if (bytes <= 0) return;
   tally->large_takes += (uint64_t)blocks;
   tally->large_bytes += (uint64_t)bytes;
-  if (tally->page_bytes > tally->high_bytes) tally->high_bytes = tally->page_bytes;
+  if (tally->page_bytes > tally->peak_bytes) tally->peak_bytes = tally->page_bytes;
 }
 
 #endif

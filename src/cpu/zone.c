@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/sys.h"
 #include "cpu/cache.h"
-#include "cpu/charge.h"
 #include "cpu/region_blocks.h"
 
 enum { ZONE_BATCH = 64 };  // blocks that are given back in one turn
@@ -31,6 +30,38 @@ void tide__zone_unlock(tide__zone* zone) TIDE_UNCHECKED_LOCKING {
 }
 
 static uint32_t zone_stamp(const tide__zone* zone) { return tide__load_relaxed(&zone->cache->stamp); }
+
+// ---------------------------------------------------------------------------------------------------
+// Pages of the system, counted against max_bytes and in the statistics
+
+static void pages_count(tide_cpu_cache* cache, int64_t pages) {
+  const int64_t bytes = pages * (int64_t)TIDE__PAGE_BYTES;
+  tide_stat* const stat = &cache->reserved_bytes;
+  tide__mutex_lock(&cache->totals_lock);
+  stat->current += bytes;
+  if (bytes > 0) stat->allocated += bytes;
+  else stat->freed -= bytes;
+  if (stat->current > stat->peak) stat->peak = stat->current;
+  tide__mutex_unlock(&cache->totals_lock);
+}
+
+static bool pages_charge(void* user, uint64_t pages) {
+  tide_cpu_cache* const cache = user;
+  const uint64_t most = tide__load_relaxed(&cache->max_bytes) >> TIDE__PAGE_SHIFT;
+  uint64_t before = tide__load_relaxed(&cache->system_pages);
+  do {
+    if (pages > most || before > most - pages) return false;
+  } while (!atomic_compare_exchange_weak_explicit(&cache->system_pages, &before, before + pages,
+                                                  memory_order_acquire, memory_order_relaxed));
+  pages_count(cache, (int64_t)pages);
+  return true;
+}
+
+static void pages_uncharge(tide_cpu_cache* cache, uint64_t pages) {
+  if (pages == 0) return;
+  pages_count(cache, -(int64_t)pages);  // first: the statistic never shows more than was allowed
+  (void)atomic_fetch_sub_explicit(&cache->system_pages, pages, memory_order_release);
+}
 
 // ---------------------------------------------------------------------------------------------------
 // Idle pages
@@ -61,7 +92,7 @@ bool tide__zone_take(tide__zone* zone, uint64_t pages, uint64_t alignment, tide_
     if (region->is_single) continue;
     const bool has_purge = region->has_purge;
     if (!has_purge) zone_before(zone, region);
-    const bool is_taken = tide__region_take(region, pages, alignment, tide__cpu_charge, zone->cache, &place);
+    const bool is_taken = tide__region_take(region, pages, alignment, pages_charge, zone->cache, &place);
     if (!has_purge) zone_after(zone, region);
     if (is_taken) {
       if (has_purge) zone->idle_pages -= pages - place.new_pages;
@@ -89,27 +120,27 @@ void tide__zone_put_since(tide__zone* zone, tide__region* region, uint64_t page,
 
 bool tide__zone_resize(tide__zone* zone, tide__region* region, uint64_t page, uint64_t pages) {
   zone_before(zone, region);
-  const bool is_done =
-      tide__region_resize(region, page, pages, zone_stamp(zone), tide__cpu_charge, zone->cache);
+  const bool is_done = tide__region_resize(region, page, pages, zone_stamp(zone), pages_charge, zone->cache);
   zone_after(zone, region);
   return is_done;
 }
 
-void tide__zone_leave(tide__zone* zone, tide__region* region, uint64_t page) {
-  uint32_t first = tide__load_relaxed(&region->leaving);
+void tide__zone_free_remote(tide__zone* zone, tide__region* region, uint64_t page) {
+  uint32_t first = tide__load_relaxed(&region->remote_frees);
   do {
     region->pages[page].next = first;
-  } while (!atomic_compare_exchange_weak_explicit(&region->leaving, &first, (uint32_t)page + 1,
+  } while (!atomic_compare_exchange_weak_explicit(&region->remote_frees, &first, (uint32_t)page + 1,
                                                   memory_order_release, memory_order_relaxed));
-  tide__store_release(&zone->has_leaving, 1);  // pairs with tide__zone_drain: who finds it finds the block
+  tide__store_release(&zone->has_remote_frees,
+                      1);  // pairs with tide__zone_drain: who finds it finds the block
 }
 
-void tide__zone_take_leaving(tide__zone* zone) {
-  (void)atomic_exchange_explicit(&zone->has_leaving, 0, memory_order_acquire);
-  tide__store_relaxed(&zone->leaving_bytes, 0);
+void tide__zone_take_remote(tide__zone* zone) {
+  (void)atomic_exchange_explicit(&zone->has_remote_frees, 0, memory_order_acquire);
+  tide__store_relaxed(&zone->remote_bytes, 0);
   for (tide__region* region = zone->regions; region != NULL; region = region->next) {
-    // pairs with tide__zone_leave
-    uint32_t at = atomic_exchange_explicit(&region->leaving, 0, memory_order_acquire);
+    // pairs with tide__zone_free_remote
+    uint32_t at = atomic_exchange_explicit(&region->remote_frees, 0, memory_order_acquire);
     while (at != 0) {
       const uint64_t page = at - 1;
       at = region->pages[page].next;
@@ -150,7 +181,7 @@ static tide_status zone_make_region(tide__zone* zone, uint64_t pages, bool is_si
   const tide__region_need need = zone_need(zone, pages, is_single);
   TIDE_TRY(tide__region_new(&cache->options.memory, cache->heap, &need, zone, out));
   const uint64_t count = (*out)->page_count;
-  if (!(*out)->has_purge && !tide__cpu_charge(cache, count)) {
+  if (!(*out)->has_purge && !pages_charge(cache, count)) {
     tide__region_free(*out, &cache->options.memory, cache->heap);
     *out = NULL;
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "%llu more pages are above max_bytes", (unsigned long long)count);
@@ -199,7 +230,7 @@ tide_status tide__zone_grow(tide__zone* zone, uint64_t pages) {
 
 static void zone_free_region(tide_cpu_cache* cache, tide__region* region) {
   (void)tide__sub_seq(&cache->address_bytes, region->page_count << TIDE__PAGE_SHIFT);
-  tide__cpu_uncharge(cache, region->resident_pages);
+  pages_uncharge(cache, region->resident_pages);
   tide__region_free(region, &cache->options.memory, cache->heap);
 }
 
@@ -251,7 +282,7 @@ tide_status tide__zone_take_single(tide__zone* zone, uint64_t pages, uint64_t al
   tide__region_place place = { 0 };
   *out = (tide__page_block){ 0 };
   TIDE_TRY(zone_make_region(zone, pages + alignment - 1, true, &region));
-  if (!tide__region_take(region, pages, alignment, tide__cpu_charge, zone->cache, &place)) {
+  if (!tide__region_take(region, pages, alignment, pages_charge, zone->cache, &place)) {
     zone_free_region(zone->cache, region);
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "%llu more pages are above max_bytes", (unsigned long long)pages);
   }
@@ -334,16 +365,16 @@ static bool region_detach_old(const tide__zone* zone, tide__region* region, uint
 
 // Takes blocks of one age out of the bins, as long as more than `bytes` would stay cached.
 static int zone_detach(tide__zone* zone, uint32_t age, uint64_t bytes, zone_purge* batch) {
-  uint64_t leaving = 0;
+  uint64_t going = 0;
   int count = 0;
   for (tide__region* region = zone->regions; region != NULL; region = region->next) {
     if (!region->has_purge) continue;
-    while (count < ZONE_BATCH && tide__zone_cached(zone) > bytes + (leaving << TIDE__PAGE_SHIFT)) {
+    while (count < ZONE_BATCH && tide__zone_cached(zone) > bytes + (going << TIDE__PAGE_SHIFT)) {
       uint64_t page = 0;
       if (!region_detach_old(zone, region, age, &page)) break;
-      const uint64_t excess = tide__zone_cached(zone) - bytes - (leaving << TIDE__PAGE_SHIFT);
+      const uint64_t excess = tide__zone_cached(zone) - bytes - (going << TIDE__PAGE_SHIFT);
       batch[count] = purge_plan(region, page, (excess + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT);
-      leaving += tide__region_resident(region, batch[count].first, batch[count].end - batch[count].first);
+      going += tide__region_resident(region, batch[count].first, batch[count].end - batch[count].first);
       count++;
     }
   }
@@ -361,7 +392,7 @@ static void zone_attach(tide__zone* zone, const zone_purge* batch, int count) {
     }
     (void)tide__region_put(region, batch[i].page, zone_stamp(zone));
     zone_after(zone, region);
-    tide__cpu_uncharge(zone->cache, had);
+    pages_uncharge(zone->cache, had);
     tide__cpu_count(zone->cache, TIDE__CPU_num_evictions, had > 0 ? 1 : 0);
     tide__cpu_count(zone->cache, TIDE__CPU_evicted_bytes, had << TIDE__PAGE_SHIFT);
   }

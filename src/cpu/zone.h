@@ -16,9 +16,9 @@ typedef struct tide__zone {
   struct tide__cpu_tcache* tcache;  // whose it is; NULL: the common zone, with a lock
   tide__region* regions;            // owned; the first made first
   uint64_t idle_pages;
-  uint64_t allowance;              // cached bytes that need not be asked for: see limits.c
-  tide__atomic_u32 has_leaving;    // others have released blocks of it
-  tide__atomic_u64 leaving_bytes;  // of these, if there is a limit for cached bytes
+  uint64_t allowance;                 // cached bytes that need not be asked for: see limits.c
+  tide__atomic_u32 has_remote_frees;  // others have released blocks of it
+  tide__atomic_u64 remote_bytes;      // of these, if there is a limit for cached bytes
 } tide__zone;
 
 void tide__zone_init(tide__zone* zone, tide_cpu_cache* cache, struct tide__cpu_tcache* tcache);
@@ -40,12 +40,12 @@ void tide__zone_put(tide__zone* zone, tide__region* region, uint64_t page);
 void tide__zone_put_since(tide__zone* zone, tide__region* region, uint64_t page, uint32_t stamp);
 bool tide__zone_resize(tide__zone* zone, tide__region* region, uint64_t page, uint64_t pages);
 // Takes back what other threads have released.
-void tide__zone_take_leaving(tide__zone* zone);
+void tide__zone_take_remote(tide__zone* zone);
 static inline void tide__zone_drain(tide__zone* zone) {
-  if (tide__load_relaxed(&zone->has_leaving) != 0) tide__zone_take_leaving(zone);
+  if (tide__load_relaxed(&zone->has_remote_frees) != 0) tide__zone_take_remote(zone);
 }
 // Leaves a block for its zone, from any thread that is not inside that zone. The block is LEAVING.
-void tide__zone_leave(tide__zone* zone, tide__region* region, uint64_t page);
+void tide__zone_free_remote(tide__zone* zone, tide__region* region, uint64_t page);
 
 // These are called unlocked.
 // Makes room for `pages` in a zone: opens more of a region, or makes a new one.
