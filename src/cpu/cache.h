@@ -92,7 +92,7 @@ static inline void tide__cpu_count(tide_cpu_cache* cache, tide__cpu_counter coun
 static inline void tide__cpu_hold(tide_cpu_cache* cache) { (void)tide__add_seq(&cache->holds, 1); }
 static inline void tide__cpu_drop(tide_cpu_cache* cache) { (void)tide__sub_seq(&cache->holds, 1); }
 
-// The zones of the threads, then the common one: the zone after `zone`, or the first for NULL. NULL at the end.
+// Walks the zones of the threads, then the common one: the one after `zone`, the first for NULL; NULL: none.
 static inline tide__zone* tide__zones_next(tide_cpu_cache* cache, const tide__zone* zone) {
   if (zone == &cache->zone) return NULL;
   tide__thread_cache* const tcache = zone == NULL ? tide__thread_caches_first(&cache->tcaches)
@@ -116,8 +116,8 @@ tide_cpu_cache* tide__caches_hold_next(tide_cpu_cache* cache);
 void tide__cpu_enforce(tide_cpu_cache* cache, tide__zone* zone);
 // Reads the clock, and gives old memory back if it is time to.
 void tide__cpu_sweep_if_due(tide_cpu_cache* cache);
-// Gives back memory that has been idle for `age` ticks.
-void tide__cpu_sweep(tide_cpu_cache* cache, uint32_t age);
+// Gives back memory that has been idle for idle_ns.
+void tide__cpu_sweep(tide_cpu_cache* cache);
 // Reads the clock into the stamp of the cache, and returns it.
 uint32_t tide__cpu_read_clock(tide_cpu_cache* cache);
 void tide__cpu_trim(tide_cpu_cache* cache, uint64_t keep_bytes);

@@ -13,15 +13,16 @@
 
 static tide_status options_check(const tide_cpu_options* options) {
   const tide_memory* const memory = &options->memory;
-  TIDE_REQUIRE(options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT, "cpu_new: %u is nothing to fill with",
+  TIDE_REQUIRE(options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT, "cpu_new: %u is not a fill",
                (unsigned)options->fill);
   TIDE_REQUIRE((memory->alloc == NULL) == (memory->release == NULL), TIDE_ERR_ARGUMENT,
                "cpu_new: the memory has only one of its functions");
   TIDE_REQUIRE(memory->alloc == NULL || memory->is_host, TIDE_ERR_ARGUMENT,
-               "cpu_new: the memory is not of this computer");
+               "cpu_new: the memory is not host memory");
   TIDE_REQUIRE(tide__is_aligned(options->region_bytes, TIDE__REGION_UNIT) &&
                    options->region_bytes <= TIDE_CPU_MAX_BYTES,
-               TIDE_ERR_ARGUMENT, "cpu_new: regions of %llu bytes are not whole units of 2 MiB",
+               TIDE_ERR_ARGUMENT,
+               "cpu_new: region_bytes is %llu, which is not a multiple of 2 MiB or is too large",
                (unsigned long long)options->region_bytes);
   TIDE_REQUIRE(options->max_block_bytes >= TIDE__SMALL_MAX_BYTES, TIDE_ERR_ARGUMENT,
                "cpu_new: max_block_bytes is %llu, which is below 64 KiB",
@@ -85,7 +86,7 @@ tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu_cache** out) 
   cache_set_up(cache, options, heap);
   if (!tide__thread_caches_init(&cache->tcaches, heap, sizeof(tide__cpu_tcache), tcache_init, cache)) {
     tide__heap_release(heap, cache, 1, sizeof *cache);
-    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for the tcache of a cache");
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for a thread cache");
   }
   tide__caches_add(cache);
   const tide_status status = tide__cpu_start_helper(cache);
@@ -107,8 +108,8 @@ tide_status tide_cpu_poll(tide_cpu_cache* cache) {
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "poll: the cache is NULL");
   if (cache->tick_ns == 0) return TIDE_OK;
   tide__cpu_sweep_if_due(cache);
-  tide__cpu_sweep(cache, TIDE__TICKS_PER_IDLE);
-  tide__cpu_sweep(cache, TIDE__TICKS_PER_IDLE);  // which finds the magazines of threads that rest untouched
+  tide__cpu_sweep(cache);
+  tide__cpu_sweep(cache);  // empties magazines that were not used since the first
   return TIDE_OK;
 }
 

@@ -11,7 +11,7 @@
 
 typedef enum resize_result { RESIZE_DONE, RESIZE_REFUSED, RESIZE_OPENED } resize_result;
 
-// Opens the pages behind a block, if that is what it cannot grow for. The thread cache is left.
+// Opens the pages behind a block, if it cannot grow because they are not open. Leaves the thread cache.
 static resize_result resize_open(tide__cpu_tcache* tcache, tide__region* region, uint64_t page,
                                  uint64_t pages) {
   const bool is_shut = region->zone == &tcache->zone && tide__region_needs_open(region, page, pages);
@@ -23,10 +23,10 @@ static resize_result resize_open(tide__cpu_tcache* tcache, tide__region* region,
                                                                                : RESIZE_REFUSED;
 }
 
-// Tries to resize a block of pages where it is. Only the thread whose zone it lies in can.
+// Tries to resize a block of pages in place, which only the owner of its zone can.
 static resize_result resize_pages(tide_cpu_cache* cache, uint64_t address, uint64_t bytes) {
   tide__region* const region = tide__region_at(address);
-  const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
+  const uint64_t page = tide__region_page(region, address);
   const uint64_t pages = (bytes + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT;
   tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
   bool is_done = false;
@@ -51,7 +51,7 @@ static bool resize_in_place(tide_cpu_cache* cache, uint64_t address, uint64_t by
   return result == RESIZE_DONE;
 }
 
-// May a block of `room` bytes go on with `bytes`? Yes if it is as large as a new one would be.
+// Is a block of `room` bytes as large as a new one for `bytes` would be?
 static bool resize_fits(uint64_t room, uint64_t bytes) {
   if (bytes > room) return false;
   const bool is_small = room <= TIDE__SMALL_MAX_BYTES;
@@ -80,7 +80,7 @@ tide_status tide_cpu_resize(tide_cpu_cache* cache, void* address, size_t bytes, 
   if (address == NULL) return tide_cpu_alloc(cache, bytes, out);
   const tide_cpu_info info = tide_cpu_find(address);
   const bool is_block = info.is_ours && info.address == address;
-  if (bytes == 0 || !is_block || !info.is_live) {  // what is no block is refused by the release
+  if (bytes == 0 || !is_block || !info.is_live) {  // the release refuses what is not a block
     return tide_cpu_release(address);
   }
   if (resize_fits(info.bytes, bytes)) {

@@ -139,16 +139,16 @@ static void sweep_magazines(tide__zone* zone) {
   tide__cpu_tcache* const tcache = zone->tcache;
   if (tcache == NULL) return;
   tide__zone_lock(zone);
-  if (sweep_takes(tcache) == tcache->small_calls_seen) zone_flush_magazines(zone);
-  tcache->small_calls_seen = sweep_takes(tcache);
+  if (sweep_takes(tcache) == tcache->takes_seen) zone_flush_magazines(zone);
+  tcache->takes_seen = sweep_takes(tcache);
   tide__zone_unlock(zone);
 }
 
-void tide__cpu_sweep(tide_cpu_cache* cache, uint32_t age) {
+void tide__cpu_sweep(tide_cpu_cache* cache) {
   for (tide__zone* zone = NULL; (zone = tide__zones_next(cache, zone)) != NULL;) {
     sweep_magazines(zone);
     if (zone == &cache->zone) tide__slabs_trim(cache);
-    tide__zone_trim(zone, 0, age);
+    tide__zone_trim(zone, 0, TIDE__TICKS_PER_IDLE);
     tide__cpu_enforce(cache, zone);
   }
 }
@@ -201,9 +201,7 @@ void tide__cpu_sweep_if_due(tide_cpu_cache* cache) {
   const uint64_t tick = limits_tick(cache);
   uint64_t last = tide__load_relaxed(&cache->last_sweep);
   if (tick - last < TIDE__TICKS_PER_IDLE / 2) return;
-  if (atomic_compare_exchange_strong(&cache->last_sweep, &last, tick)) {
-    tide__cpu_sweep(cache, TIDE__TICKS_PER_IDLE);
-  }
+  if (atomic_compare_exchange_strong(&cache->last_sweep, &last, tick)) tide__cpu_sweep(cache);
 }
 
 // ---------------------------------------------------------------------------------------------------
