@@ -138,10 +138,17 @@ static inline void* cache_take_zeros(tide_cpu_cache* cache, size_t bytes) {
   return address;
 }
 
+// A call that fails sets its result to NULL.
+#define EXPECT_REFUSED(call, result, status) \
+  do {                                       \
+    (result) = (void*)&(result);             \
+    T_STATUS(call, status);                  \
+    T_PTR_EQ(result, NULL);                  \
+  } while (false)
+
 static inline void cache_expect_refused(tide_cpu_cache* cache, size_t bytes, tide_status status) {
-  void* address = &address;
-  T_STATUS(tide_cpu_alloc(cache, bytes, &address), status);
-  T_PTR_EQ(address, NULL);
+  void* address = NULL;
+  EXPECT_REFUSED(tide_cpu_alloc(cache, bytes, &address), address, status);
 }
 
 // Takes so many blocks, writes to them, and gives them back: idle memory.
@@ -207,6 +214,14 @@ static inline void on_other_thread(void (*run)(void* user), void* user) {
   t_thread_join(thread);
 }
 
+// Runs a function on several threads at once, with one of an array of arguments each; size 0: the same.
+static inline void on_threads(size_t count, void* (*run)(void* user), void* users, size_t size) {
+  pthread_t threads[16];
+  T_LE(count, 16);
+  for (size_t i = 0; i < count; i++) t_thread_start(&threads[i], run, (uint8_t*)users + i * size);
+  for (size_t i = 0; i < count; i++) t_thread_join(threads[i]);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // What the system says
 
@@ -223,15 +238,15 @@ static inline size_t resident_bytes(const void* address, size_t bytes) {
   return count * page;
 }
 
-// The resident size of the whole process.
-static inline size_t resident_process_bytes(void) {
-  size_t pages = 0;
+// The resident size of the whole process, or its addresses.
+static inline size_t process_bytes(bool is_resident) {
+  size_t pages[2] = { 0 };
   FILE* const file = fopen("/proc/self/statm", "r");
   T_CHECK(file != NULL);
-  T_EQ(fscanf(file, "%*u %zu", &pages), 1);
+  T_EQ(fscanf(file, "%zu %zu", &pages[0], &pages[1]), 2);
   const int closed = fclose(file);
   T_EQ(closed, 0);
-  return pages * (size_t)sysconf(_SC_PAGESIZE);
+  return pages[is_resident] * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 #endif

@@ -31,7 +31,7 @@ static void lock_memory(int flags) {
   }
 }
 
-static void expect_little_resident(void) { T_LT(resident_process_bytes(), LOCKED_MAX_BYTES); }
+static void expect_little_resident(void) { T_LT(process_bytes(true), LOCKED_MAX_BYTES); }
 
 static void use_both_kinds(void* user) {
   tide_cpu_cache* const cache = user;

@@ -8,12 +8,12 @@
 
 #include "blocks.h"
 
+// A source of so many bytes for all caches of a test.
 typedef struct shortage {
   source source;
   tide_cpu_options options;
 } shortage;
 
-// A source of so many bytes for all caches of a test.
 static void shortage_init(shortage* s, size_t budget) {
   source_init(&s->source);
   source_set_budget(&s->source, budget);
@@ -22,10 +22,12 @@ static void shortage_init(shortage* s, size_t budget) {
   s->options.region_bytes = 2 * MIB;
 }
 
-static tide_cpu_options limited(uint64_t max_bytes) {
+static tide_cpu_cache* limited_open(uint64_t max_bytes, bool (*on_pressure)(void*, uint64_t), void* user) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_bytes = max_bytes;
-  return options;
+  options.on_pressure = on_pressure;
+  options.user = user;
+  return cache_open(&options);
 }
 
 static void expect_no_memory(tide_cpu_cache* cache, size_t bytes) {
@@ -37,12 +39,32 @@ static void expect_no_memory(tide_cpu_cache* cache, size_t bytes) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Own idle memory
+// Idle memory of the cache, in any form, serves a request
 
-T_TEST(test_cpu_pressure__idle_memory_of_other_sizes_is_used) {
-  const tide_cpu_options options = limited(16 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
-  cache_leave_idle(cache, MIB, 12);
+static void leave_small_idle(void* cache) {
+  enum { COUNT = 3000 };
+  static void* blocks[COUNT];
+  for (size_t i = 0; i < COUNT; i++) blocks[i] = cache_take(cache, 4000);
+  for (size_t i = 0; i < COUNT; i++) T_OK(tide_cpu_release(blocks[i]));
+}
+
+static void leave_large_idle(void* cache) { cache_leave_idle(cache, MIB, 12); }
+static void leave_larger_idle(void* cache) { cache_leave_idle(cache, 3 * MIB, 4); }
+static void leave_idle_there(void* cache) { on_other_thread(leave_larger_idle, cache); }
+
+static const struct {
+  const char* name;
+  void (*leave)(void* cache);
+} idle_kinds[] = { { "of other sizes", leave_large_idle },
+                   { "of small blocks", leave_small_idle },
+                   { "of an ended thread", leave_idle_there } };
+static const char* const idle_names[] = { "of other sizes", "of small blocks", "of an ended thread", NULL };
+
+T_TEST_OVER(test_cpu_pressure__idle_memory_is_used, idle_names) {
+  size_t kind = 0;
+  while (strcmp(idle_kinds[kind].name, t_variant()) != 0) kind++;
+  tide_cpu_cache* const cache = limited_open(16 * MIB, NULL, NULL);
+  idle_kinds[kind].leave(cache);
 
   void* const address = cache_take(cache, 15 * MIB);
 
@@ -52,27 +74,11 @@ T_TEST(test_cpu_pressure__idle_memory_of_other_sizes_is_used) {
   cache_close(cache);
 }
 
-T_TEST(test_cpu_pressure__idle_memory_of_small_blocks_is_used) {
-  enum { COUNT = 3000 };
-  static void* blocks[COUNT];
-  const tide_cpu_options options = limited(16 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
-  for (size_t i = 0; i < COUNT; i++) blocks[i] = cache_take(cache, 4000);
-  for (size_t i = 0; i < COUNT; i++) T_OK(tide_cpu_release(blocks[i]));
-
-  void* const address = cache_take(cache, 15 * MIB);
-
-  T_LE(cache_stats(cache).reserved_bytes.current, 16 * MIB);
-  T_OK(tide_cpu_release(address));
-  cache_close(cache);
-}
-
 // And the other way round: a large idle block makes room for small ones.
 T_TEST(test_cpu_pressure__idle_memory_of_large_blocks_is_used) {
   enum { COUNT = 400 };
   static block blocks[COUNT];
-  const tide_cpu_options options = limited(8 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(8 * MIB, NULL, NULL);
   cache_leave_idle(cache, 8 * MIB, 1);
 
   for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 1000 + i * 20, i);
@@ -97,23 +103,6 @@ T_TEST(test_cpu_pressure__a_source_that_has_no_more_is_asked_again) {
   source_fini(&s.source);
 }
 
-// ---------------------------------------------------------------------------------------------------
-// Idle memory of other threads
-
-static void leave_idle_there(void* cache) { cache_leave_idle(cache, 3 * MIB, 4); }
-
-T_TEST(test_cpu_pressure__idle_memory_of_an_ended_thread_is_used) {
-  const tide_cpu_options options = limited(14 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
-  on_other_thread(leave_idle_there, cache);
-
-  void* const address = cache_take(cache, 12 * MIB);
-
-  T_LE(cache_stats(cache).reserved_bytes.peak, 14 * MIB);
-  T_OK(tide_cpu_release(address));
-  cache_close(cache);
-}
-
 typedef struct neighbour {
   tide_cpu_cache* cache;
   atomic_bool has_left;
@@ -122,7 +111,7 @@ typedef struct neighbour {
 
 static void* neighbour_run(void* user) {
   neighbour* const n = user;
-  cache_leave_idle(n->cache, 3 * MIB, 4);
+  leave_larger_idle(n->cache);
   atomic_store(&n->has_left, true);
   while (!atomic_load(&n->is_over)) t_sleep_us(1000);
   const block again = block_take(n->cache, MIB, 5);  // the thread can go on
@@ -131,8 +120,7 @@ static void* neighbour_run(void* user) {
 }
 
 T_TEST(test_cpu_pressure__idle_memory_of_a_living_thread_is_used) {
-  const tide_cpu_options options = limited(14 * MIB);
-  neighbour n = { .cache = cache_open(&options) };
+  neighbour n = { .cache = limited_open(14 * MIB, NULL, NULL) };
   pthread_t thread;
   t_thread_start(&thread, neighbour_run, &n);
   while (!atomic_load(&n.has_left)) t_sleep_us(1000);
@@ -150,7 +138,7 @@ T_TEST(test_cpu_pressure__idle_memory_of_a_living_thread_is_used) {
 // The program itself
 
 typedef struct hoard {
-  block blocks[4];
+  block blocks[2];
   size_t count;
   size_t calls;
   uint64_t wanted;
@@ -169,10 +157,7 @@ static bool hoard_relieve(void* user, uint64_t bytes) {
 
 T_TEST(test_cpu_pressure__the_program_gives_something_up) {
   hoard h = { .count = 2 };
-  tide_cpu_options options = limited(16 * MIB);
-  options.on_pressure = hoard_relieve;
-  options.user = &h;
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(16 * MIB, hoard_relieve, &h);
   for (size_t i = 0; i < 2; i++) h.blocks[i] = block_take(cache, 6 * MIB, i);
 
   void* const address = cache_take(cache, 8 * MIB);
@@ -188,12 +173,9 @@ T_TEST(test_cpu_pressure__the_program_gives_something_up) {
 
 T_TEST(test_cpu_pressure__the_program_is_not_asked_while_idle_memory_does) {
   hoard h = { .count = 1 };
-  tide_cpu_options options = limited(16 * MIB);
-  options.on_pressure = hoard_relieve;
-  options.user = &h;
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(16 * MIB, hoard_relieve, &h);
   h.blocks[0] = block_take(cache, 2 * MIB, 0);
-  on_other_thread(leave_idle_there, cache);
+  leave_idle_there(cache);
   cache_leave_idle(cache, 100000, 5);
 
   void* const address = cache_take(cache, 13 * MIB);
@@ -207,10 +189,7 @@ T_TEST(test_cpu_pressure__the_program_is_not_asked_while_idle_memory_does) {
 // A program that has nothing to give up is not asked without end.
 T_TEST(test_cpu_pressure__a_program_that_gives_nothing_up) {
   hoard h = { .count = 0 };
-  tide_cpu_options options = limited(4 * MIB);
-  options.on_pressure = hoard_relieve;
-  options.user = &h;
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(4 * MIB, hoard_relieve, &h);
 
   expect_no_memory(cache, 5 * MIB);
 
@@ -219,7 +198,7 @@ T_TEST(test_cpu_pressure__a_program_that_gives_nothing_up) {
   cache_close(cache);
 }
 
-// One that always says it did, but did not, neither.
+// Nor is one that claims to have released something, but did not.
 static bool claim_relief(void* user, uint64_t bytes) {
   (void)bytes;
   atomic_fetch_add((atomic_size_t*)user, 1);
@@ -228,10 +207,7 @@ static bool claim_relief(void* user, uint64_t bytes) {
 
 T_TEST(test_cpu_pressure__a_program_that_only_claims) {
   atomic_size_t calls = 0;
-  tide_cpu_options options = limited(4 * MIB);
-  options.on_pressure = claim_relief;
-  options.user = &calls;
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(4 * MIB, claim_relief, &calls);
 
   expect_no_memory(cache, 5 * MIB);
 
@@ -257,10 +233,7 @@ static bool use_everything(void* user, uint64_t bytes) {
 
 T_TEST(test_cpu_pressure__the_callback_may_call_everything) {
   tide_cpu_cache* cache = NULL;
-  tide_cpu_options options = limited(8 * MIB);
-  options.on_pressure = use_everything;
-  options.user = &cache;
-  cache = cache_open(&options);
+  cache = limited_open(8 * MIB, use_everything, &cache);
 
   expect_no_memory(cache, 9 * MIB);
 
@@ -296,49 +269,33 @@ T_TEST(test_cpu_pressure__the_program_comes_before_other_caches) {
   source_fini(&s.source);
 }
 
+// Younger caches give too, and one that has nothing idle loses nothing.
 T_TEST(test_cpu_pressure__the_oldest_cache_gives_first) {
   shortage s;
-  shortage_init(&s, 50 * MIB);
+  shortage_init(&s, 52 * MIB);
   tide_cpu_cache* const oldest = cache_open(&s.options);
-  tide_cpu_cache* const middle = cache_open(&s.options);
   tide_cpu_cache* const cache = cache_open(&s.options);
-  cache_leave_idle(middle, 16 * MIB, 1);
+  tide_cpu_cache* const busy = cache_open(&s.options);
+  tide_cpu_cache* const youngest = cache_open(&s.options);
+  const block live = block_take(busy, MIB, 3);
+  cache_leave_idle(youngest, 16 * MIB, 1);
   cache_leave_idle(oldest, 16 * MIB, 1);
-  const uint64_t kept = cache_stats(middle).cached_bytes;
+  const uint64_t kept = cache_stats(youngest).cached_bytes;
 
   void* const first = cache_take(cache, 22 * MIB);
 
   T_EQ(cache_stats(oldest).cached_bytes, 0);
-  T_EQ(cache_stats(middle).cached_bytes, kept);
+  T_EQ(cache_stats(youngest).cached_bytes, kept);
   void* const second = cache_take(cache, 22 * MIB);
-  T_EQ(cache_stats(middle).cached_bytes, 0);
+  T_EQ(cache_stats(youngest).cached_bytes, 0);
   expect_no_memory(cache, 22 * MIB);
   T_OK(tide_cpu_release(first));
   T_OK(tide_cpu_release(second));
   cache_close(cache);
-  cache_close(middle);
-  cache_close(oldest);
-  source_fini(&s.source);
-}
-
-// Also younger caches give, and one that has nothing idle loses nothing.
-T_TEST(test_cpu_pressure__younger_caches_give_too) {
-  shortage s;
-  shortage_init(&s, 40 * MIB);
-  tide_cpu_cache* const cache = cache_open(&s.options);
-  tide_cpu_cache* const busy = cache_open(&s.options);
-  tide_cpu_cache* const younger = cache_open(&s.options);
-  const block live = block_take(busy, MIB, 3);
-  cache_leave_idle(younger, 20 * MIB, 1);
-
-  void* const address = cache_take(cache, 30 * MIB);
-
-  T_EQ(cache_stats(younger).cached_bytes, 0);
   block_give(&live);
-  T_OK(tide_cpu_release(address));
-  cache_close(cache);
   cache_close(busy);
-  cache_close(younger);
+  cache_close(youngest);
+  cache_close(oldest);
   source_fini(&s.source);
 }
 
@@ -346,8 +303,7 @@ T_TEST(test_cpu_pressure__younger_caches_give_too) {
 // Nothing helps
 
 T_TEST(test_cpu_pressure__a_refused_request_changes_nothing) {
-  const tide_cpu_options options = limited(16 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(16 * MIB, NULL, NULL);
   block blocks[20];
   for (size_t i = 0; i < 20; i++) blocks[i] = block_take(cache, 100 + i * i * 1000, i);
 
@@ -364,20 +320,15 @@ T_TEST(test_cpu_pressure__a_refused_request_changes_nothing) {
 }
 
 T_TEST(test_cpu_pressure__requests_of_every_kind_are_refused) {
-  const tide_cpu_options options = limited(4 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(4 * MIB, NULL, NULL);
   const tide_memory memory = tide_cpu_memory(cache);
   const block b = block_take(cache, MIB, 1);
   void* address = &address;
 
-  T_STATUS(tide_cpu_alloc_zeros(cache, 8 * MIB, &address), TIDE_ERR_NO_MEMORY);
-  T_PTR_EQ(address, NULL);
-  T_STATUS(tide_cpu_alloc_aligned(cache, 8 * MIB, 4096, &address), TIDE_ERR_NO_MEMORY);
-  T_PTR_EQ(address, NULL);
-  T_STATUS(tide_cpu_resize(cache, b.address, 8 * MIB, &address), TIDE_ERR_NO_MEMORY);
-  T_PTR_EQ(address, NULL);
-  T_STATUS(memory.alloc(&memory, 8 * MIB, 64, &address), TIDE_ERR_NO_MEMORY);
-  T_PTR_EQ(address, NULL);
+  EXPECT_REFUSED(tide_cpu_alloc_zeros(cache, 8 * MIB, &address), address, TIDE_ERR_NO_MEMORY);
+  EXPECT_REFUSED(tide_cpu_alloc_aligned(cache, 8 * MIB, 4096, &address), address, TIDE_ERR_NO_MEMORY);
+  EXPECT_REFUSED(tide_cpu_resize(cache, b.address, 8 * MIB, &address), address, TIDE_ERR_NO_MEMORY);
+  EXPECT_REFUSED(memory.alloc(&memory, 8 * MIB, 64, &address), address, TIDE_ERR_NO_MEMORY);
 
   block_give(&b);
   cache_close(cache);
@@ -385,8 +336,7 @@ T_TEST(test_cpu_pressure__requests_of_every_kind_are_refused) {
 
 // The largest block there can be is refused for want of memory, not for its size.
 T_TEST(test_cpu_pressure__the_largest_size_there_is) {
-  const tide_cpu_options options = limited(64 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(64 * MIB, NULL, NULL);
 
   expect_no_memory(cache, TIDE_CPU_MAX_BYTES);
   cache_expect_refused(cache, TIDE_CPU_MAX_BYTES + 1, TIDE_ERR_ARGUMENT);
@@ -398,8 +348,7 @@ T_TEST(test_cpu_pressure__the_largest_size_there_is) {
 T_TEST(test_cpu_pressure__the_limit_holds_at_any_time) {
   enum { COUNT = 200 };
   static block blocks[COUNT];
-  const tide_cpu_options options = limited(6 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(6 * MIB, NULL, NULL);
   t_rng rng = t_rng_new(1);
   size_t refused = 0;
 
@@ -431,8 +380,7 @@ T_TEST(test_cpu_pressure__the_limit_holds_at_any_time) {
 T_TEST(test_cpu_pressure__the_limit_can_be_used_up) {
   static const size_t sizes[] = { 64, 1000, 5000, 32768, 100000, 1000000 };
   for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-    const tide_cpu_options options = limited(8 * MIB);
-    tide_cpu_cache* const cache = cache_open(&options);
+    tide_cpu_cache* const cache = limited_open(8 * MIB, NULL, NULL);
     void** const blocks = calloc(8 * MIB / sizes[k] + 1, sizeof *blocks);
     T_CHECK(blocks != NULL);
     size_t count = 0;
@@ -447,19 +395,10 @@ T_TEST(test_cpu_pressure__the_limit_can_be_used_up) {
 // ---------------------------------------------------------------------------------------------------
 // Addresses are short
 
-static size_t virtual_bytes(void) {
-  size_t pages = 0;
-  FILE* const file = fopen("/proc/self/statm", "r");
-  T_CHECK(file != NULL);
-  T_EQ(fscanf(file, "%zu", &pages), 1);
-  const int closed = fclose(file);
-  T_EQ(closed, 0);
-  return pages * (size_t)sysconf(_SC_PAGESIZE);
-}
-
 T_TEST(test_cpu_pressure__few_addresses_are_enough) {
   if (T_HAS_SANITIZER) t_skip("a sanitizer needs more addresses than there are then");
-  const struct rlimit limit = { virtual_bytes() + 200 * MIB, virtual_bytes() + 200 * MIB };
+  const size_t most = process_bytes(false) + 200 * MIB;
+  const struct rlimit limit = { most, most };
   T_EQ(setrlimit(RLIMIT_AS, &limit), 0);
   tide_cpu_cache* const cache = cache_open(NULL);
 

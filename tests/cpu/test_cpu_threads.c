@@ -115,13 +115,9 @@ static void market_open(market* m, const tide_cpu_options* options, size_t cache
 // Two rounds of threads, so that later ones take over what earlier ones left.
 static void market_run(market* m) {
   for (size_t round = 0; round < 2; round++) {
-    pthread_t threads[THREADS];
     trader traders[THREADS];
-    for (size_t i = 0; i < THREADS; i++) {
-      traders[i] = (trader){ m, round * THREADS + i };
-      t_thread_start(&threads[i], trader_run, &traders[i]);
-    }
-    for (size_t i = 0; i < THREADS; i++) t_thread_join(threads[i]);
+    for (size_t i = 0; i < THREADS; i++) traders[i] = (trader){ m, round * THREADS + i };
+    on_threads(THREADS, trader_run, traders, sizeof *traders);
   }
 }
 
@@ -150,14 +146,10 @@ static void market_close(market* m) {
 
 static market shared;
 
-T_TEST(test_cpu_threads__blocks_go_from_hand_to_hand) {
-  market_open(&shared, NULL, 1);
-  market_run(&shared);
-  market_close(&shared);
-}
+static const char* const market_caches[] = { "1", "2", NULL };
 
-T_TEST(test_cpu_threads__blocks_of_two_caches_go_from_hand_to_hand) {
-  market_open(&shared, NULL, 2);
+T_TEST_OVER(test_cpu_threads__blocks_go_from_hand_to_hand, market_caches) {
+  market_open(&shared, NULL, (size_t)atoi(t_variant()));
   market_run(&shared);
   market_close(&shared);
 }
@@ -265,7 +257,7 @@ typedef struct horizon {
 static void* horizon_look(void* user) {
   horizon* const h = user;
   while (!atomic_load(&h->is_over)) {
-    const uint8_t* const at = atomic_load(&h->last);
+    const uint8_t* const at = atomic_load_explicit(&h->last, memory_order_relaxed);
     const tide_cpu_info info = tide_cpu_find(at);
     T_CHECK(!info.is_live || info.is_ours);
     T_CHECK(tide_cpu_find(at + 1).address != at + 1);
@@ -289,7 +281,7 @@ T_TEST(test_cpu_threads__looking_at_what_goes_away) {
 
   for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 200 : 600); i++) {
     uint8_t* const address = cache_take(cache, i % 2 == 0 ? MIB : 4 * MIB);
-    atomic_store(&h.last, address);
+    atomic_store_explicit(&h.last, address, memory_order_relaxed);
     T_OK(tide_cpu_release(address));
     T_OK(tide_cpu_trim(cache, 0));
   }
@@ -298,6 +290,33 @@ T_TEST(test_cpu_threads__looking_at_what_goes_away) {
   for (size_t i = 0; i < 2; i++) t_thread_join(threads[i]);
   cache_close(cache);
   source_fini(&s);
+}
+
+static const char* const onlooker_caches[] = { "one", "many", NULL };
+
+T_TEST_OVER(test_cpu_threads__looking_against_slabs_that_end, onlooker_caches) {
+  enum { COUNT = 40 };
+  const bool is_many = strcmp(t_variant(), "many") == 0;
+  horizon h = { NULL, false };
+  pthread_t thread;
+  t_thread_start(&thread, horizon_look, &h);
+  tide_cpu_cache* cache = cache_open(NULL);
+
+  for (size_t round = 0; round < t_scaled(is_many ? 100 : 500); round++) {
+    uint8_t* blocks[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+      blocks[i] = cache_take(cache, 60000);
+      atomic_store_explicit(&h.last, blocks[i], memory_order_relaxed);
+    }
+    for (size_t i = 0; i < COUNT; i++) T_OK(tide_cpu_release(blocks[i]));
+    T_OK(tide_cpu_trim(cache, 0));
+    if (is_many) cache_close(cache);
+    if (is_many) cache = cache_open(NULL);
+  }
+
+  atomic_store(&h.is_over, true);
+  t_thread_join(thread);
+  cache_close(cache);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -496,49 +515,6 @@ T_TEST_OVER(test_cpu_threads__freeing_a_cache_against_its_orphans, heir_sources)
 }
 
 // ---------------------------------------------------------------------------------------------------
-// One looks at addresses that are nobody's any more
-
-typedef struct onlooker {
-  _Atomic(void*) address;
-  atomic_bool is_over;
-} onlooker;
-
-static void* onlooker_run(void* user) {
-  onlooker* const o = user;
-  while (!atomic_load(&o->is_over)) {
-    (void)tide_cpu_find(atomic_load_explicit(&o->address, memory_order_relaxed));
-  }
-  return NULL;
-}
-
-static const char* const onlooker_caches[] = { "one", "many", NULL };
-
-T_TEST_OVER(test_cpu_threads__looking_against_slabs_that_end, onlooker_caches) {
-  enum { COUNT = 40 };
-  const bool is_many = strcmp(t_variant(), "many") == 0;
-  onlooker o = { .is_over = false };
-  pthread_t thread;
-  t_thread_start(&thread, onlooker_run, &o);
-  tide_cpu_cache* cache = cache_open(NULL);
-
-  for (size_t round = 0; round < t_scaled(is_many ? 100 : 500); round++) {
-    void* blocks[COUNT];
-    for (size_t i = 0; i < COUNT; i++) {
-      blocks[i] = cache_take(cache, 60000);
-      atomic_store_explicit(&o.address, blocks[i], memory_order_relaxed);
-    }
-    for (size_t i = 0; i < COUNT; i++) T_OK(tide_cpu_release(blocks[i]));
-    T_OK(tide_cpu_trim(cache, 0));
-    if (is_many) cache_close(cache);
-    if (is_many) cache = cache_open(NULL);
-  }
-
-  atomic_store(&o.is_over, true);
-  t_thread_join(thread);
-  cache_close(cache);
-}
-
-// ---------------------------------------------------------------------------------------------------
 // Threads end while their blocks live on
 
 typedef struct parent {
@@ -568,14 +544,11 @@ T_TEST(test_cpu_threads__threads_end_while_their_blocks_live_on) {
   tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t g = 0; g < GENERATIONS; g++) {
-    pthread_t threads[THREADS];
     for (size_t i = 0; i < THREADS; i++) {
       parents[g][i] = (parent){ .cache = cache, .index = g * THREADS + i };
-      t_thread_start(&threads[i], parent_run, &parents[g][i]);
     }
-    for (size_t i = 0; i < THREADS; i++) t_thread_join(threads[i]);
-    for (size_t i = 0; i < THREADS; i++) t_thread_start(&threads[i], guardian_run, &parents[g][i]);
-    for (size_t i = 0; i < THREADS; i++) t_thread_join(threads[i]);
+    on_threads(THREADS, parent_run, parents[g], sizeof parents[g][0]);
+    on_threads(THREADS, guardian_run, parents[g], sizeof parents[g][0]);
   }
 
   cache_expect_live(cache, 10 * GENERATIONS * THREADS);
@@ -603,10 +576,8 @@ static void* brief_run(void* user) {
 
 T_TEST(test_cpu_threads__threads_and_caches_come_and_go) {
   for (size_t round = 0; round < t_scaled(T_HAS_SANITIZER ? 20 : 60); round++) {
-    pthread_t threads[THREADS];
     tide_cpu_cache* const cache = cache_open(NULL);
-    for (size_t i = 0; i < THREADS; i++) t_thread_start(&threads[i], brief_run, cache);
-    for (size_t i = 0; i < THREADS; i++) t_thread_join(threads[i]);
+    on_threads(THREADS, brief_run, cache, 0);
     cache_expect_live(cache, 0);
     cache_close(cache);
   }

@@ -157,14 +157,10 @@ T_TEST(test_cpu_upstream__threads_share_the_cap) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_cached_bytes = 2 * MIB;
   tide_cpu_cache* const cache = cache_open(&options);
-  pthread_t threads[THREADS];
   churn churns[THREADS];
+  for (size_t i = 0; i < THREADS; i++) churns[i] = (churn){ cache, i };
 
-  for (size_t i = 0; i < THREADS; i++) {
-    churns[i] = (churn){ cache, i };
-    t_thread_start(&threads[i], churn_run, &churns[i]);
-  }
-  for (size_t i = 0; i < THREADS; i++) t_thread_join(threads[i]);
+  on_threads(THREADS, churn_run, churns, sizeof *churns);
 
   T_LE(cache_stats(cache).cached_bytes, 2 * MIB + 2 * MIB / 16);
   cache_close(cache);

@@ -70,11 +70,9 @@ static void* relay_run(void* user) {
 T_TEST(test_cpu_weaknesses__b_w2_a_release_erases_no_entry_of_its_successor) {
   tide_cpu_cache* const cache = cache_open(NULL);
   relay r[2];
-  pthread_t threads[2];
   for (size_t i = 0; i < 2; i++) r[i] = (relay){ cache, t_scaled(T_HAS_SANITIZER ? 300 : 2000), i << 32 };
 
-  for (size_t i = 0; i < 2; i++) t_thread_start(&threads[i], relay_run, &r[i]);
-  for (size_t i = 0; i < 2; i++) t_thread_join(threads[i]);
+  on_threads(2, relay_run, r, sizeof *r);
 
   cache_expect_live(cache, 0);
   T_EQ(cache_stats(cache).num_double_releases, 0);
@@ -136,21 +134,6 @@ T_TEST(test_cpu_weaknesses__b_w4_large_shapes_that_never_repeat_hit) {
   const tide_cpu_stats stats = cache_stats(cache);
   T_LE(990, stats.num_hits);
   T_LE(stats.reserved_bytes.peak, 24 * MIB);
-  cache_close(cache);
-}
-
-T_TEST(test_cpu_weaknesses__b_w4_a_cap_holds_and_trim_is_public) {
-  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
-  options.max_cached_bytes = 4 * MIB;
-  tide_cpu_cache* const cache = cache_open(&options);
-
-  for (size_t i = 0; i < 200; i++) {
-    cache_leave_idle(cache, 100000 + i * 4096, 3);
-    T_LE(cache_stats(cache).cached_bytes, 4 * MIB);
-  }
-
-  T_OK(tide_cpu_trim(cache, 0));
-  T_EQ(cache_stats(cache).cached_bytes, 0);
   cache_close(cache);
 }
 
@@ -254,12 +237,16 @@ T_TEST(test_cpu_weaknesses__b_w8_nothing_leaves_no_entry) {
   void* address = NULL;
 
   for (size_t i = 0; i < 1000; i++) {
-    T_OK(tide_cpu_alloc(cache, 0, &address));
+    address = &address;
+    if (i % 3 == 0) T_OK(tide_cpu_alloc(cache, 0, &address));
+    if (i % 3 == 1) T_OK(tide_cpu_alloc_zeros(cache, 0, &address));
+    if (i % 3 == 2) T_OK(tide_cpu_alloc_aligned(cache, 0, 4096, &address));
     T_PTR_EQ(address, NULL);
-    T_OK(tide_cpu_release(address));
+    T_OK(i % 2 == 0 ? tide_cpu_release(address) : tide_cpu_forget(address));
   }
 
   const tide_cpu_stats stats = cache_stats(cache);
+  T_EQ(stats.num_hits + stats.num_misses + stats.num_uncached + stats.num_double_releases, 0);
   T_EQ(stats.active.allocated, 0);
   T_EQ(stats.active.freed, 0);
   T_EQ(stats.reserved_bytes.current, 0);
@@ -309,58 +296,25 @@ T_TEST(test_cpu_weaknesses__b_w9_no_stale_size_is_left_by_a_replay) {
   tide_profile_free(profile);
 }
 
-// Memory of the C library that is given to the cache is refused; it cannot become a block of another size.
-T_TEST(test_cpu_weaknesses__b_w9_foreign_memory_is_refused) {
-  tide_cpu_cache* const cache = cache_open(NULL);
-  void* const foreign = malloc(64);
-  T_CHECK(foreign != NULL);
-
-  T_STATUS(tide_cpu_release(foreign), TIDE_ERR_ARGUMENT);
-
-  T_EQ(cache_stats(cache).cached_bytes, 0);
-  free(foreign);
-  cache_close(cache);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // B-W10: weights that are not needed again
 
-T_TEST(test_cpu_weaknesses__b_w10_giants_go_when_they_are_forgotten) {
-  tide_cpu_cache* const cache = cache_open(NULL);
-  uint8_t* const weights = cache_take(cache, 40 * MIB);
-  memset(weights, 1, 40 * MIB);
+static const char* const giant_ends[] = { "forgotten", "too large", "too old", NULL };
 
-  T_OK(tide_cpu_forget(weights));
-
-  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
-  T_EQ(resident_bytes(weights, 40 * MIB), 0);
-  cache_close(cache);
-}
-
-T_TEST(test_cpu_weaknesses__b_w10_giants_go_by_their_size) {
+T_TEST_OVER(test_cpu_weaknesses__b_w10_giants_go, giant_ends) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
-  options.max_block_bytes = 8 * MIB;
+  const bool is_forgotten = strcmp(t_variant(), "forgotten") == 0;
+  if (strcmp(t_variant(), "too large") == 0) options.max_block_bytes = 8 * MIB;
+  if (strcmp(t_variant(), "too old") == 0) options.idle_ns = 10000000;
   tide_cpu_cache* const cache = cache_open(&options);
   uint8_t* const weights = cache_take(cache, 40 * MIB);
   memset(weights, 1, 40 * MIB);
 
-  T_OK(tide_cpu_release(weights));
-
-  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
-  T_EQ(resident_bytes(weights, 40 * MIB), 0);
-  cache_close(cache);
-}
-
-T_TEST(test_cpu_weaknesses__b_w10_giants_go_by_their_age) {
-  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
-  options.idle_ns = 10000000;
-  tide_cpu_cache* const cache = cache_open(&options);
-  uint8_t* const weights = cache_take(cache, 40 * MIB);
-  memset(weights, 1, 40 * MIB);
-  T_OK(tide_cpu_release(weights));
-
-  t_sleep_us(50000);
-  T_OK(tide_cpu_poll(cache));
+  T_OK(is_forgotten ? tide_cpu_forget(weights) : tide_cpu_release(weights));
+  if (strcmp(t_variant(), "too old") == 0) {
+    t_sleep_us(50000);
+    T_OK(tide_cpu_poll(cache));
+  }
 
   T_EQ(cache_stats(cache).reserved_bytes.current, 0);
   T_EQ(resident_bytes(weights, 40 * MIB), 0);
