@@ -11,11 +11,8 @@
 // its cache promises, and found at every byte; wrong addresses are refused and change nothing. Now and then
 // and in the end tide_cpu_check() holds and the statistics count what is out; and nothing is left.
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "bytes.h"
+#include "memory.h"
 #include "tidemark/cpu.h"
 
 enum {
@@ -23,85 +20,11 @@ enum {
   FUZZ_STEPS = 48,
   FUZZ_BLOCKS = 24,
   FUZZ_GONE = 8,
-  FUZZ_PIECES = 256,
   FUZZ_STEPS_A_CHECK = 16,
   FUZZ_SPAN = 128
 };
 #define FUZZ_MIB ((size_t)1 << 20)
 #define FUZZ_LARGEST (32 * FUZZ_MIB)  // the stores give no more
-
-// ---------------------------------------------------------------------------------------------------
-// A heap that ends
-
-typedef struct fuzz_heap {
-  atomic_size_t blocks;
-  atomic_size_t calls;
-  size_t last;  // the call that gets memory for the last time; 0: every one does
-} fuzz_heap;
-
-static void* fuzz_heap_alloc(void* user, size_t bytes, size_t alignment) {
-  fuzz_heap* const h = user;
-  void* address = NULL;
-  const size_t calls = atomic_fetch_add(&h->calls, 1) + 1;
-  if (h->last > 0 && calls > h->last) return NULL;
-  if (alignment < sizeof(void*)) alignment = sizeof(void*);
-  FUZZ_REQUIRE(posix_memalign(&address, alignment, bytes) == 0);
-  atomic_fetch_add(&h->blocks, 1);
-  return address;
-}
-
-static void fuzz_heap_release(void* user, void* address, size_t bytes) {
-  (void)bytes;
-  atomic_fetch_sub(&((fuzz_heap*)user)->blocks, 1);
-  free(address);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Memory that is counted and fails
-
-typedef struct fuzz_store {
-  uint8_t* pieces[FUZZ_PIECES];  // owned
-  size_t sizes[FUZZ_PIECES];
-  size_t count;
-  size_t calls;
-  size_t failing;  // the call that fails; 0: none
-  bool has_failed;
-} fuzz_store;
-
-static tide_status fuzz_store_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
-  fuzz_store* const s = memory->user;
-  FUZZ_REQUIRE(bytes > 0 && alignment > 0 && (alignment & (alignment - 1)) == 0);
-  *out = NULL;
-  s->calls++;
-  if (s->calls == s->failing || bytes > FUZZ_LARGEST || s->count == FUZZ_PIECES) {
-    s->has_failed = true;
-    return TIDE_ERR_NO_MEMORY;
-  }
-  FUZZ_REQUIRE(posix_memalign(out, alignment, bytes) == 0);
-  memset(*out, 0x5a, bytes < FUZZ_MIB / 8 ? bytes : FUZZ_MIB / 8);
-  s->sizes[s->count] = bytes;
-  s->pieces[s->count++] = *out;
-  return TIDE_OK;
-}
-
-static tide_status fuzz_store_release(const tide_memory* memory, void* address) {
-  fuzz_store* const s = memory->user;
-  size_t at = 0;
-  while (at < s->count && s->pieces[at] != address) at++;
-  FUZZ_REQUIRE(at < s->count);
-  free(address);
-  s->pieces[at] = s->pieces[--s->count];
-  s->sizes[at] = s->sizes[s->count];
-  return TIDE_OK;
-}
-
-static bool fuzz_store_has(const fuzz_store* s, const uint8_t* address, size_t bytes) {
-  for (size_t i = 0; i < s->count; i++) {
-    const uintptr_t offset = (uintptr_t)address - (uintptr_t)s->pieces[i];
-    if (offset < s->sizes[i] && bytes <= s->sizes[i] - offset) return true;
-  }
-  return false;
-}
 
 // ---------------------------------------------------------------------------------------------------
 // Caches and what they handed out
@@ -137,8 +60,7 @@ typedef struct fuzz_world {
 } fuzz_world;
 
 static bool fuzz_may_fail(const fuzz_world* w, const fuzz_side* s) {
-  return s->store.has_failed || (w->taken.last > 0 && w->taken.calls > w->taken.last) ||
-         s->options.max_bytes != TIDE_NO_LIMIT;
+  return s->store.has_failed || fuzz_heap_has_failed(&w->taken) || s->options.max_bytes != TIDE_NO_LIMIT;
 }
 
 static fuzz_side* fuzz_side_of(fuzz_world* w, const fuzz_block* b) {
@@ -359,6 +281,8 @@ static void fuzz_open(fuzz_bytes* b, fuzz_world* w, fuzz_side* s) {
   o->frees_foreign = (second & 16) != 0;
   o->user = w;
   o->heap = &w->heap;
+  s->store.largest = FUZZ_LARGEST;
+  s->store.is_strict = true;
   s->store.failing = s->store.calls + fuzz_take(b) % 32;
   s->number = ++w->numbers;
   const tide_status status = tide_cpu_new(o, &s->cache);

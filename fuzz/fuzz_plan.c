@@ -10,11 +10,10 @@
 //
 // The bytes: count of buffers, switches, count of pools, seed, nodes, the pool's capacities, the buffers (see
 // fuzz_take_buffer), and an offset for each. See fuzz_take_number for a number.
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "memory.h"
 #include "tidemark/plan.h"
 
 enum { FUZZ_BUFFERS = 24, FUZZ_GAPS = 3, FUZZ_POOLS = 3, FUZZ_TRIALS = 5000 };
@@ -304,30 +303,6 @@ static void fuzz_check_claims(const fuzz_case* c, const tide_plan* plan) {
     FUZZ_REQUIRE(!fuzz_trial_place(&t, 0));
   if (outcome.verdict > TIDE_PLAN_FEASIBLE || c->problem.count == 0) return;
   for (uint32_t pool = 0; pool < t.problem.pools; pool++) fuzz_check_pool_bound(c, plan, pool);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// A heap that ends
-
-typedef struct fuzz_heap {
-  atomic_size_t blocks;
-  atomic_size_t calls;
-  size_t last;  // the call that gets memory for the last time; 0: every one does
-} fuzz_heap;
-
-static void* fuzz_heap_alloc(void* user, size_t bytes, size_t alignment) {
-  fuzz_heap* const h = user;
-  void* address = NULL;
-  const size_t call = atomic_fetch_add(&h->calls, 1) + 1;
-  if ((h->last > 0 && call > h->last) || posix_memalign(&address, alignment, bytes) != 0) return NULL;
-  (void)atomic_fetch_add(&h->blocks, 1);
-  return address;
-}
-
-static void fuzz_heap_release(void* user, void* address, size_t bytes) {
-  (void)bytes;
-  (void)atomic_fetch_sub(&((fuzz_heap*)user)->blocks, 1);
-  free(address);
 }
 
 // ---------------------------------------------------------------------------------------------------
