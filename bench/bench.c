@@ -244,7 +244,7 @@ static void reference_work(void* user, uint64_t count) {
   }
 }
 
-// The same row in every run: how fast this computer was at that moment.
+// The same row in every run: how fast this computer is at the moment.
 static void reference(bench* run) {
   const bench_job job = { .work = reference_work, .count = 1000000 };
   bench_row(run, "reference", "malloc and free of 64 bytes", bench_ns(&job), "ns");

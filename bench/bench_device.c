@@ -172,7 +172,7 @@ static void measure_pairs(bench* run, tide_policy policy, size_t live, size_t mo
 // ---------------------------------------------------------------------------------------------------
 // Tail
 
-// What lies between two readings of the clock with nothing in between, the median of many.
+// The time between two consecutive readings of the clock, the median of many.
 static double clock_cost_ns(double* samples) {
   for (size_t i = 0; i < PAIRS; i++) {
     const uint64_t begin_ns = bench_now();
@@ -332,7 +332,7 @@ static void threads_row(bench* run, tide_policy policy, size_t count, const char
   policy_row(run, policy, label, bench_median(values, TEAM_ROUNDS), unit);
 }
 
-// What is compared is measured in turns: the computer is not always equally fast.
+// Values to compare are measured in turns, because the computer is not always equally fast.
 static void measure_threads(bench* run, tide_policy policy, size_t count) {
   crew w;
   double together[TEAM_ROUNDS];

@@ -133,7 +133,7 @@ static plan_answer plan_solve_best(const plan_sample* sample, const plan_wish* w
 // ---------------------------------------------------------------------------------------------------
 // MiniMalloc itself
 
-// What the program says until it ends; false if it goes on after that time, or says too much.
+// Reads the output of the program until it ends; false if it takes too long, or prints too much.
 static bool peer_listen(int from, char* text, size_t room, int seconds) {
   const uint64_t start = bench_now();
   size_t bytes = 0;
@@ -148,7 +148,7 @@ static bool peer_listen(int from, char* text, size_t room, int seconds) {
   return false;
 }
 
-// Starts it with what it says in a pipe; 0, or what went wrong.
+// Starts the program with its output in a pipe; returns 0 or the error.
 static int peer_start(char** argv, pid_t* out_pid, int* out_from) {
   int ends[2];
   posix_spawn_file_actions_t actions;

@@ -239,7 +239,7 @@ static inline void rig_release(drill_rig* rig, size_t slot) {
   if (tide_profile_release(rig->profile, rig->held[slot]) != TIDE_OK) abort();
 }
 
-// Where the program's own allocator would have put it: nothing looks there.
+// An address as the program's own allocator would return it; nothing reads it.
 static inline const void* rig_address(size_t slot) {
   return (const void*)((uintptr_t)1 << 40 | (uintptr_t)slot * 66064);
 }
@@ -360,7 +360,7 @@ static void stretches_add(stretches* s, const drill_rig* rig) {
   }
 }
 
-// What is recorded here is not planned.
+// These recordings are not planned.
 static void replay_once(drill_rig* rig, tide_profile_mode mode, void (*play)(drill_rig* rig)) {
   if (mode != TIDE_PROFILE_NONE) rig_begin(rig, mode);
   play(rig);

@@ -99,7 +99,7 @@ bool tensors_allocator_can(tensors_allocator allocator, const tensors_cell* cell
 // ---------------------------------------------------------------------------------------------------
 // Threads and what they measured
 
-// Who works in a turn, and how memory is handed out meanwhile.
+// The threads of a turn, and their allocator.
 typedef enum turn { TURN_PLAN_ALONE, TURN_PLAN_TOGETHER, TURN_ALONE, TURN_TOGETHER, TURNS } turn;
 
 typedef struct tally {
@@ -454,7 +454,7 @@ static double peak_rss_mib(void) {
   return result;
 }
 
-// Seconds that all processors together have worked since the computer was started; 0 when it cannot be told.
+// Seconds that all processors have worked since the computer was started; 0 if unknown.
 static double busy_seconds(void) {
   char line[256];
   double sum = 0;

@@ -185,7 +185,7 @@ static void* fuzz_release_there(void* address) {
   return NULL;
 }
 
-// Memory that came from no cache: refused, or freed once by whoever can.
+// Memory that came from no cache: refused, or freed once.
 static void fuzz_release_foreign(fuzz_side* s, uint8_t b, uint8_t c) {
   const tide_memory cpu = tide_memory_cpu();
   const tide_memory* const source = s->options.memory.alloc != NULL ? &s->options.memory : &cpu;
@@ -239,7 +239,7 @@ static void fuzz_resize(fuzz_world* w, fuzz_side* s, size_t at, size_t bytes) {
   fuzz_stamp(b, true);
 }
 
-// What is released here was released before, lies inside a block, or is nobody's.
+// Releases an address that was released before, lies inside a block, or belongs to no cache.
 static void fuzz_release_wrong(fuzz_world* w, uint8_t b, uint8_t c) {
   uint64_t own = 0;
   uint8_t* address = (uint8_t*)&own;

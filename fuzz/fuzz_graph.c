@@ -98,7 +98,7 @@ static void fuzz_add_value(fuzz_net* n, tide_graph_kind kind) {
   n->kinds[n->value_count++] = kind;
 }
 
-// A value of the graph, most often a late one; now and then a number that is none.
+// A value of the graph, most often a late one; now and then an invalid number.
 static uint32_t fuzz_take_value(fuzz_bytes* b, const fuzz_net* n) {
   const uint8_t byte = fuzz_take(b);
   if (byte >= 0xfc || n->value_count == 0) return byte == 0xff ? TIDE_GRAPH_NONE : n->value_count + byte % 4;

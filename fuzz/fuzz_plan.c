@@ -135,7 +135,7 @@ typedef struct fuzz_window {
   uint64_t last;
 } fuzz_window;
 
-// What a buffer holds of its own bytes at an instant.
+// The part of its bytes that a buffer holds at an instant.
 static fuzz_window fuzz_window_at(const tide_plan_buffer* buffer, uint64_t instant) {
   if (instant < buffer->lower || instant >= buffer->upper) return (fuzz_window){ 0, 0 };
   for (size_t i = 0; i < buffer->gap_count; i++) {
@@ -455,7 +455,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   static fuzz_case c;
   fuzz_bytes b = { data, bytes };
   fuzz_take_case(&b, &c);
-  // A copy that ends where the problem ends, so that a sanitizer sees who reads on.
+  // A copy that ends where the problem ends, so that a sanitizer sees reads beyond it.
   tide_plan_buffer* const buffers = malloc(c.problem.count * sizeof *buffers + 1);
   FUZZ_REQUIRE(buffers != NULL);
   memcpy(buffers, c.buffers, c.problem.count * sizeof *buffers);

@@ -329,7 +329,7 @@ static void fuzz_release_elsewhere(fuzz_world* w, fuzz_side* s, size_t index) {
   if (errand.status == TIDE_OK) fuzz_forget(s, index);
 }
 
-// An address where nothing begins: it was released before, or lies inside a piece.
+// An address at which no block begins: it was released before, or lies inside a block.
 static void fuzz_release_wrong(fuzz_world* w, fuzz_side* s, uint8_t choice) {
   uint8_t* address = NULL;
   if (choice % 2 == 0 && s->gone_count > 0) address = s->gone[choice / 2 % FUZZ_GONE];

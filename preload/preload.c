@@ -93,8 +93,8 @@ static void* cache_resize(void* address, size_t bytes) {
   return status == TIDE_OK ? moved : NULL;
 }
 
-// A block that was released already, or an address in the middle of one, is a fault of the program that would
-// spread if it went on: it ends, as it does with the C library.
+// Releasing a block twice, or an address inside a block, is a fault of the program. It aborts, as the C
+// library does.
 static void cache_release(void* address) {
   const visit before = visit_begin();
   if (tide_cpu_release(address) != TIDE_OK) {
@@ -105,11 +105,11 @@ static void cache_release(void* address) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Whose a block is
+// The owner of a block
 
 typedef enum owner { OWNER_NEXT, OWNER_CACHE, OWNER_PAGES } owner;
 
-// Can the cache have a block there?
+// Can a block of the cache begin there?
 static inline bool is_candidate(const void* address) {
   return ((uintptr_t)address & alignment_mask) == 0 && address != NULL;
 }
@@ -127,8 +127,8 @@ static size_t usable_bytes(void* address, owner whose) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The work of the functions below, which call one another by these names: their own may be another library's.
-// What is rare stands apart, so that a small request is two instructions and a jump to the next allocator.
+// The work of the functions below. They call one another by these names, since their own may resolve to
+// another library. Rare paths are not inlined, so that a small request is two instructions and a jump.
 
 __attribute__((noinline)) static void* large_alloc(size_t bytes) {
   void* const address = cache_alloc(bytes, 1);
@@ -162,7 +162,7 @@ static inline void any_free(void* address) {
   else preload_next.free(address);
 }
 
-// What realloc(address, 0) returns is the C library's choice: it makes it on a block of its own.
+// The result of realloc(address, 0) is the C library's choice, so it is asked with a block of its own.
 static void* realloc_to_nothing(void* address) {
   void* const block = preload_next.malloc(1);
   if (block == NULL) return NULL;
@@ -171,7 +171,7 @@ static void* realloc_to_nothing(void* address) {
   return result;
 }
 
-// From one owner to another.
+// Moves a block to the other allocator.
 static void* realloc_move(void* address, size_t old_bytes, size_t bytes) {
   void* const moved = any_alloc(bytes);
   if (moved == NULL) return NULL;

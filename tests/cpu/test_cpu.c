@@ -245,7 +245,7 @@ T_TEST(test_cpu__find_reads_through_no_address) {
   cache_close(cache);
 }
 
-// Memory is ours as long as a cache has it, live or idle, and of a cache that was freed while it is live.
+// A cache owns memory that is live or idle. Of a freed cache, live memory stays owned.
 T_TEST(test_cpu__owning_is_more_than_being_live) {
   tide_cpu_cache* const cache = cache_open(NULL);
   uint8_t* const idle = cache_take(cache, 5000);
@@ -291,7 +291,7 @@ T_TEST(test_cpu__wrong_addresses_are_told_apart) {
   cache_close(cache);
 }
 
-// A block that was released once more on another thread is refused there too.
+// A second release is refused on any thread.
 static void release_refused(void* address) { T_STATUS(tide_cpu_release(address), TIDE_ERR_STATE); }
 static void release_taken(void* address) { T_OK(tide_cpu_release(address)); }
 
@@ -345,8 +345,7 @@ T_TEST(test_cpu__trim_leaves_so_many_bytes_at_most) {
   cache_close(cache);
 }
 
-// A cache knows ages by eighths of its idle time, and of neighbours, which are one piece when idle, no more
-// than one.
+// Ages are known to an eighth of the idle time. Adjacent idle blocks are joined and have one age.
 T_TEST(test_cpu__trim_takes_the_longest_idle_first) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.idle_ns = 1000000000;
@@ -416,7 +415,7 @@ T_TEST(test_cpu__limits_can_be_changed) {
   cache_close(cache);
 }
 
-// Lowering the limit of all memory gives idle memory up for it.
+// Lowering max_bytes gives idle memory back.
 T_TEST(test_cpu__a_lower_limit_takes_idle_memory) {
   tide_cpu_cache* const cache = cache_open(NULL);
   const block b = block_take(cache, 4 * MIB, 1);
@@ -448,7 +447,7 @@ T_TEST(test_cpu__the_memory_of_an_orphan_goes_back_with_it) {
   T_EQ(resident_bytes(two, 2 * MIB), 0);
 }
 
-// Nothing of a cache is left, no matter how it ends.
+// A cache leaves no mapping behind, with orphans or without.
 T_TEST(test_cpu__a_thousand_caches_leave_nothing) {
   const size_t mappings = t_count_mappings();
   for (size_t i = 0; i < 1000; i++) {
@@ -490,7 +489,7 @@ T_TEST(test_cpu__memory_is_a_table) {
   cache_close(cache);
 }
 
-// A cache on a cache on a source.
+// The memory of a cache may come from another cache.
 T_TEST(test_cpu__a_cache_can_stand_on_another) {
   tide_cpu_cache* const below = cache_open(NULL);
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
@@ -548,7 +547,7 @@ T_TEST(test_cpu__statistics_follow_every_call) {
   cache_close(cache);
 }
 
-// The peak of small blocks may be short, but is never too high.
+// The peak of small blocks may be too low, but is never too high.
 T_TEST(test_cpu__statistics_of_small_blocks_follow_every_call) {
   tide_cpu_cache* const cache = cache_open(NULL);
   void* blocks[100];

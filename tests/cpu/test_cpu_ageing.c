@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Memory that nobody has used for a while goes back to the system: when the cache is asked to look, by later
-// calls, or by a helper thread alone. Times are lower bounds and long patience, never tight.
+// Memory that has been idle for a while goes back to the system: by a poll, by later calls, or by the helper
+// thread alone. Tests wait at least the idle time, and for very long where something must happen.
 #include "blocks.h"
 
 #define IDLE_NS ((uint64_t)20000000)  // 20 ms
@@ -51,7 +51,7 @@ T_TEST(test_cpu_ageing__small_blocks_age_too) {
   cache_close(cache);
 }
 
-// What the statistics say is what the system says: the process has as much less.
+// The resident size of the process falls by what the statistics report.
 T_TEST(test_cpu_ageing__the_resident_size_falls) {
   if (T_HAS_SANITIZER) t_skip("a sanitizer has memory of its own for ours");
   enum { COUNT = 20000 };
@@ -85,7 +85,7 @@ T_TEST(test_cpu_ageing__poll_keeps_what_is_young) {
   cache_close(cache);
 }
 
-// A block that was in use for long is as young as any other when it is released.
+// A block that was live for long becomes idle when it is released, not before.
 T_TEST(test_cpu_ageing__long_use_is_no_idle_time) {
   tide_cpu_cache* const cache = ageing_open(10 * IDLE_NS, false);
   for (size_t i = 0; i < 2; i++) {
@@ -112,7 +112,7 @@ T_TEST(test_cpu_ageing__without_an_age_nothing_goes) {
   cache_close(cache);
 }
 
-// What is live does not age, however long nobody looks at it.
+// Live memory does not age.
 T_TEST(test_cpu_ageing__live_memory_does_not_age) {
   tide_cpu_cache* const cache = ageing_open(IDLE_NS / 10, true);
   block blocks[40];
@@ -128,7 +128,7 @@ T_TEST(test_cpu_ageing__live_memory_does_not_age) {
   cache_close(cache);
 }
 
-// As much stays as is used, wherever in the two: what went is not to go again and again.
+// Memory that is used again and again stays, and only the rest goes back, once.
 T_TEST(test_cpu_ageing__what_is_used_stays) {
   tide_cpu_cache* const cache = ageing_open(10 * IDLE_NS, false);
   void* const idle = cache_take(cache, 4 * MIB);
@@ -155,7 +155,7 @@ T_TEST(test_cpu_ageing__what_is_used_stays) {
   cache_close(cache);
 }
 
-// Nobody polls: later calls of other sizes find it out.
+// Without a poll, later calls of other sizes give the memory back.
 T_TEST(test_cpu_ageing__later_calls_find_it_out) {
   tide_cpu_cache* const cache = ageing_open(IDLE_NS, false);
   void* const address = leave_one_idle(cache, 8 * MIB);
@@ -172,13 +172,13 @@ T_TEST(test_cpu_ageing__later_calls_find_it_out) {
 
 static void do_nothing(void* user) { (void)user; }
 
-// Some sanitizers start a thread of their own with the first.
+// Some sanitizers start a thread of their own with the first thread.
 static size_t count_threads_for_good(void) {
   on_other_thread(do_nothing, NULL);
   return t_count_threads();
 }
 
-// Nobody calls at all: the helper gives it back, and the statistics know.
+// Without any call, the helper gives the memory back.
 T_TEST(test_cpu_ageing__the_helper_works_alone) {
   const size_t threads = count_threads_for_good();
   tide_cpu_cache* const cache = ageing_open(IDLE_NS, true);
@@ -215,7 +215,7 @@ T_TEST(test_cpu_ageing__memory_of_ended_threads_ages) {
   cache_close(cache);
 }
 
-// A thread that sleeps on its idle memory does not keep it for ever.
+// The idle memory of a sleeping thread goes back.
 typedef struct sleeper {
   tide_cpu_cache* cache;
   void* address;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Arguments without sense, for every function of the CPU cache: an error, no crash, nothing changed.
+// Invalid arguments to every function of the CPU cache: an error, and nothing changes.
 #include "blocks.h"
 
 static void options_expect_refused(const tide_cpu_options* options) {
@@ -11,7 +11,7 @@ static void options_expect_refused(const tide_cpu_options* options) {
   T_CHECK(strlen(tide_last_error()->text) > 0);
 }
 
-// Every bad value of a number among the options.
+// Invalid numbers among the options.
 static const struct {
   size_t offset;
   size_t bytes;
@@ -144,7 +144,7 @@ T_TEST(test_cpu_badinput__alignments_without_sense) {
   cache_close(cache);
 }
 
-// The largest size at the largest alignment overflows nothing; there is just no memory for it.
+// The largest size at the largest alignment overflows nothing; it is refused for lack of memory.
 T_TEST(test_cpu_badinput__the_largest_of_both) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_bytes = 64 * MIB;
@@ -157,7 +157,7 @@ T_TEST(test_cpu_badinput__the_largest_of_both) {
   cache_close(cache);
 }
 
-// Addresses all over the place, at every function that takes one.
+// Random addresses, for every function that takes one.
 T_TEST(test_cpu_badinput__addresses_at_random) {
   tide_cpu_cache* const cache = cache_open(NULL);
   t_rng rng = t_rng_new(1);
@@ -183,7 +183,7 @@ T_TEST(test_cpu_badinput__addresses_at_random) {
   cache_close(cache);
 }
 
-// Limits below what is live harm nothing: they count for what comes.
+// Limits below the live memory apply to later requests.
 T_TEST(test_cpu_badinput__limits_below_what_is_live) {
   tide_cpu_cache* const cache = cache_open(NULL);
   const block b = block_take(cache, 8 * MIB, 1);
@@ -198,7 +198,7 @@ T_TEST(test_cpu_badinput__limits_below_what_is_live) {
   cache_close(cache);
 }
 
-// A program that was built when there were fewer counters has a shorter struct.
+// A program that was built with an older header has a shorter struct.
 T_TEST(test_cpu_badinput__older_statistics_are_filled_and_nothing_behind_them) {
   tide_cpu_cache* const cache = cache_open(NULL);
   const block b = block_take(cache, 1000, 1);

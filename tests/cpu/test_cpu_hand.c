@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Memory from elsewhere that is released through a cache.
+// Memory of other allocators that is released through a cache.
 #include "cpu/blocks.h"
 #include "cpu/source.h"
 
@@ -62,7 +62,7 @@ T_TEST(test_cpu_hand__foreign_memory_is_refused_unless_asked) {
   cache_close(cache);
 }
 
-// Blocks of any cache go back to that cache, and wrong addresses in one are refused as ever.
+// Blocks of any cache go back to that cache, and wrong addresses in them are refused.
 T_TEST(test_cpu_hand__blocks_of_caches_are_no_foreign_memory) {
   tide_cpu_cache* const cache = open_generous(NULL);
   tide_cpu_cache* const other = cache_open(NULL);

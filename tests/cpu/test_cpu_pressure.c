@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Memory is short, because of a limit or because the source has no more: every way to find some is tried, in
-// its order, and each is shown to save a request that would fail without it. When none is left, the request
-// fails with its size, and everything is as usable as before.
+// Memory runs out, because of a limit or because the source has no more. The cache tries every way to free
+// memory, in order; each test has a request that only one of them can serve. When none is left, the request
+// fails with its size, and the cache stays usable.
 #include <sys/resource.h>
 
 #include "blocks.h"
 
-// A source of so many bytes for all caches of a test.
+// A source with a budget, for all caches of a test.
 typedef struct shortage {
   source source;
   tide_cpu_options options;
@@ -74,7 +74,7 @@ T_TEST_OVER(test_cpu_pressure__idle_memory_is_used, idle_names) {
   cache_close(cache);
 }
 
-// And the other way round: a large idle block makes room for small ones.
+// A large idle block makes room for small ones.
 T_TEST(test_cpu_pressure__idle_memory_of_large_blocks_is_used) {
   enum { COUNT = 400 };
   static block blocks[COUNT];
@@ -186,7 +186,7 @@ T_TEST(test_cpu_pressure__the_program_is_not_asked_while_idle_memory_does) {
   cache_close(cache);
 }
 
-// A program that has nothing to give up is not asked without end.
+// A program that has nothing to give up is not asked again and again.
 T_TEST(test_cpu_pressure__a_program_that_gives_nothing_up) {
   hoard h = { .count = 0 };
   tide_cpu_cache* const cache = limited_open(4 * MIB, hoard_relieve, &h);
@@ -215,7 +215,7 @@ T_TEST(test_cpu_pressure__a_program_that_only_claims) {
   cache_close(cache);
 }
 
-// No lock is held then: the callback may use the very cache that asks, also on another thread.
+// No lock is held meanwhile: the callback may use the same cache, also on another thread.
 static void use_cache(void* cache) { cache_leave_idle(cache, 1000, 3); }
 
 static bool use_everything(void* user, uint64_t bytes) {
@@ -244,7 +244,7 @@ T_TEST(test_cpu_pressure__the_callback_may_call_everything) {
 // ---------------------------------------------------------------------------------------------------
 // Other caches
 
-// The program is asked before other caches lose what they have.
+// The program is asked before other caches are emptied.
 T_TEST(test_cpu_pressure__the_program_comes_before_other_caches) {
   shortage s;
   hoard h = { .count = 1 };
@@ -334,7 +334,7 @@ T_TEST(test_cpu_pressure__requests_of_every_kind_are_refused) {
   cache_close(cache);
 }
 
-// The largest block there can be is refused for want of memory, not for its size.
+// The largest allowed size is refused for lack of memory, not for its size.
 T_TEST(test_cpu_pressure__the_largest_size_there_is) {
   tide_cpu_cache* const cache = limited_open(64 * MIB, NULL, NULL);
 
@@ -344,7 +344,7 @@ T_TEST(test_cpu_pressure__the_largest_size_there_is) {
   cache_close(cache);
 }
 
-// The limit of all memory holds at any time, whatever is asked for, and small requests use it up to the end.
+// max_bytes holds at any time, for random requests.
 T_TEST(test_cpu_pressure__the_limit_holds_at_any_time) {
   enum { COUNT = 200 };
   static block blocks[COUNT];
@@ -376,7 +376,7 @@ T_TEST(test_cpu_pressure__the_limit_holds_at_any_time) {
   cache_close(cache);
 }
 
-// Of a limit, at least three quarters can be had in blocks of one size.
+// At least three quarters of max_bytes can be used in blocks of one size.
 T_TEST(test_cpu_pressure__the_limit_can_be_used_up) {
   static const size_t sizes[] = { 64, 1000, 5000, 32768, 100000, 1000000 };
   for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
@@ -393,7 +393,7 @@ T_TEST(test_cpu_pressure__the_limit_can_be_used_up) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Addresses are short
+// Few addresses
 
 T_TEST(test_cpu_pressure__few_addresses_are_enough) {
   if (T_HAS_SANITIZER) t_skip("a sanitizer needs more addresses than there are then");

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Nothing grows without bound: an hour of a program with random sizes, in seconds. Idle memory is given back
-// after five milliseconds here, so that as many of these periods pass in a second as of the usual ten seconds
-// in half an hour. Now and then the idle bytes are compared with their cap; and what the process has of the
-// computer's memory, beyond what is live, with the cap, and beyond what is live or idle, with what it was in
-// the first eighth of the time.
+// Nothing grows without bound. The idle time is five milliseconds, so that as many idle times pass in a
+// second as usually in half an hour. Now and then the tests compare idle bytes with the cap, the resident
+// memory beyond live blocks with the cap, and the resident memory beyond live and idle blocks with the first
+// eighth of the run.
 #include "blocks.h"
 
 #define LOOKS 32             // how often a run is looked at
@@ -24,7 +23,7 @@ static tide_cpu_cache* steady_cache(void) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Blocks at random, with their first and last bytes written
+// Random blocks, with their first and last bytes written
 
 typedef struct crowd {
   tide_cpu_cache* cache;  // borrowed
@@ -33,7 +32,7 @@ typedef struct crowd {
   size_t bytes[SLOTS];
 } crowd;
 
-// From 64 bytes to LARGEST, as often in one doubling as in another.
+// From 64 bytes to LARGEST; every power of two is equally likely.
 static size_t crowd_size(t_rng* rng) {
   const size_t power = (size_t)64 << t_rng_below(rng, 16);
   return power + t_rng_below(rng, power);
@@ -65,7 +64,7 @@ static void crowd_fini(crowd* c) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What is looked at
+// Observations
 
 typedef struct watch {
   tide_cpu_cache* cache;  // borrowed
@@ -80,7 +79,7 @@ static watch watch_start(tide_cpu_cache* cache) {
   return (watch){ .cache = cache, .first = process_bytes(true) };
 }
 
-// The process keeps more than the cache does under a sanitizer. How much is idle depends on the time.
+// Under a sanitizer the process keeps memory of its own. How much is idle depends on the time.
 static void watch_process(watch* w, const tide_cpu_stats* stats) {
   const uint64_t all = process_bytes(true);
   const uint64_t live = w->first + (uint64_t)stats->active_bytes.current;
@@ -107,7 +106,7 @@ static void watch_look(watch* w) {
   w->looks++;
 }
 
-// Everything is released: what is left is idle, and gone after a while.
+// Everything is released: the rest is idle, and goes back after a while.
 static void watch_end(const watch* w) {
   cache_expect_live(w->cache, 0);
   T_LE(cache_stats(w->cache).cached_bytes, CACHED);
@@ -134,7 +133,7 @@ T_TEST(test_cpu_steady__an_hour_of_random_sizes) {
   watch_end(&w);
 }
 
-// Every size is new (B-W4): a cache that looks for the very size finds nothing and keeps everything.
+// Every size is new (B-W4): a cache that reuses only equal sizes would keep everything.
 T_TEST(test_cpu_steady__sizes_that_never_come_again) {
   crowd c = { .cache = steady_cache(), .rng = t_rng_new(2) };
   watch w = watch_start(c.cache);
@@ -180,8 +179,8 @@ static void* relay_release(void* user) {
   return NULL;
 }
 
-// Returns when the other thread has released the block, so that what is idle does not depend on which of the
-// two gets to run.
+// Returns when the other thread has released the block, so that the idle memory does not depend on
+// scheduling.
 static void relay_put(relay* r, void* address) {
   (void)pthread_mutex_lock(&r->lock);
   r->block = address;
@@ -191,7 +190,7 @@ static void relay_put(relay* r, void* address) {
   (void)pthread_mutex_unlock(&r->lock);
 }
 
-// One thread only allocates and another only releases: what the second has must come back to the first.
+// One thread only allocates and another only releases: memory must return to the first.
 T_TEST(test_cpu_steady__one_thread_allocates_another_releases) {
   relay r = { .cache = steady_cache() };
   watch w = watch_start(r.cache);
@@ -249,7 +248,7 @@ T_TEST(test_cpu_steady__threads_that_come_and_go) {
   watch_end(&w);
 }
 
-// A cache that is freed leaves nothing: the process is as large after hundreds of them as after a few.
+// A freed cache leaves nothing: the process is as large after hundreds of caches as after a few.
 T_TEST(test_cpu_steady__caches_that_come_and_go) {
   size_t mappings = 0;
   uint64_t resident = 0;

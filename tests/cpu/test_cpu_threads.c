@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Many threads in the CPU cache: blocks are handed from one to another, released by whoever has them, resized
-// and forgotten, while others trim, poll, change limits, end, or free a cache whose blocks live on. Every
-// block is filled by the one who takes it and compared by the one who gives it back, so that memory that two
-// have at a time shows in the data.
+// Many threads in the CPU cache. Blocks go from thread to thread and are released, resized and forgotten on
+// any of them, while others trim, poll, change limits, end, or free a cache with orphans. The allocating
+// thread fills a block and the releasing one compares it, so that memory that is handed out twice is
+// detected.
 #include <sched.h>
 
 #include "blocks.h"
@@ -14,7 +14,7 @@
 #define ROUNDS (T_HAS_THREAD_SANITIZER ? 2000 : T_HAS_ADDRESS_SANITIZER ? 3000 : 8000)
 
 // ---------------------------------------------------------------------------------------------------
-// A market: whoever puts a block on a table takes what lies there
+// A market: threads exchange blocks through a table of slots
 
 typedef struct market {
   tide_cpu_cache* caches[2];
@@ -112,7 +112,7 @@ static void market_open(market* m, const tide_cpu_options* options, size_t cache
   for (size_t i = 0; i < cache_count; i++) m->caches[i] = cache_open(options);
 }
 
-// Two rounds of threads, so that later ones take over what earlier ones left.
+// Two rounds of threads, so that the second takes over the thread caches of the first.
 static void market_run(market* m) {
   for (size_t round = 0; round < 2; round++) {
     trader traders[THREADS];
@@ -121,7 +121,7 @@ static void market_run(market* m) {
   }
 }
 
-// A helper may just be giving something back, which is counted until it is done.
+// A helper may be giving memory back at this moment, which still counts as cached.
 static void market_empty(tide_cpu_cache* cache) {
   const uint64_t begin = t_processor_ns();
   do {
@@ -154,7 +154,7 @@ T_TEST_OVER(test_cpu_threads__blocks_go_from_hand_to_hand, market_caches) {
   market_close(&shared);
 }
 
-// The source comes to its end now and then, and other caches give up what they have.
+// The source runs out now and then, and the caches empty each other.
 T_TEST(test_cpu_threads__memory_is_short) {
   static source s;
   source_init(&s);
@@ -223,7 +223,7 @@ T_TEST(test_cpu_threads__emptying_against_allocating) {
   market_close(&shared);
 }
 
-// Statistics and queries while others work are wrong at most, and resetting disturbs nobody.
+// Statistics, queries and resets do not disturb threads that work meanwhile.
 static void* watcher_run(void* user) {
   market* const m = user;
   t_rng rng = t_rng_new(56);
@@ -248,7 +248,7 @@ T_TEST(test_cpu_threads__looking_disturbs_nobody) {
   market_close(&shared);
 }
 
-// Any address may be looked at, also one whose memory another thread gives back at that moment.
+// Any address may be looked up, even while another thread gives its memory back.
 typedef struct horizon {
   _Atomic(uint8_t*) last;  // where a block was, or is
   atomic_bool is_over;
@@ -320,7 +320,7 @@ T_TEST_OVER(test_cpu_threads__looking_against_slabs_that_end, onlooker_caches) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Releasing against reuse: one takes, the other gives back, all of one size
+// Releasing against reuse: one thread allocates, another releases, all of one size
 
 typedef struct belt {
   tide_cpu_cache* cache;
@@ -366,7 +366,7 @@ T_TEST_OVER(test_cpu_threads__releasing_against_reuse, belt_sizes) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// One block, two who release it: one of them is told
+// Two threads release the same block: one release is refused
 
 typedef struct quarrel {
   _Atomic(void*) address;  // NULL: it is over
@@ -382,7 +382,7 @@ static void quarrel_release(quarrel* q) {
   atomic_fetch_add(status == TIDE_OK ? &q->taken : &q->refused, 1);
 }
 
-// Looks often before it lets others run, so that both are there at the same moment.
+// Spins before it yields, so that both threads arrive at the same moment.
 static void await_count(const atomic_size_t* count, size_t wanted) {
   for (size_t i = 1; atomic_load(count) < wanted; i++) {
     if (i % 4096 == 0) (void)sched_yield();
@@ -399,8 +399,8 @@ static void* quarrel_run(void* user) {
   }
 }
 
-// Returns how many releases were refused, of twice as many as there were rounds. On a computer that does
-// other work a round can take as long as others run: after some seconds it is over.
+// Returns how many releases were refused. Each round has two. On a busy computer a round may take long, so
+// the test ends after some seconds.
 static size_t quarrel_over(tide_cpu_cache* cache, size_t bytes, size_t* out_rounds) {
   quarrel q = { .address = NULL };
   const size_t most = t_scaled(T_HAS_SANITIZER ? 2000 : 20000);
@@ -438,9 +438,8 @@ T_TEST(test_cpu_threads__of_two_releases_one_is_refused) {
   cache_close(cache);
 }
 
-// Small blocks are released without an instruction that both would have to wait for. Two at the very same
-// moment may both be told that it is well; still nobody shares memory afterwards, and what was counted twice
-// is found out when the magazines are emptied.
+// Small blocks are released without an atomic exchange, so two releases at the very same moment may both
+// succeed. No memory is shared afterwards, and the double count is corrected when the magazines are flushed.
 T_TEST(test_cpu_threads__after_two_releases_nobody_shares_a_small_block) {
   enum { COUNT = 3000 };
   static block blocks[COUNT];
@@ -458,7 +457,7 @@ T_TEST(test_cpu_threads__after_two_releases_nobody_shares_a_small_block) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// A cache is freed while others release its blocks
+// A cache is freed while other threads release its blocks
 
 #define ORPHANS 60
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What PyTorch's own tests ask of its CPU caching allocator, and a fork's of a variant with a cap.
+// What PyTorch's tests require of its CPU caching allocator, and a fork's tests of a variant with a cap.
 #include "blocks.h"
 #include "tidemark/tensor.h"
 
@@ -105,7 +105,7 @@ T_TEST(test_cpu_upstream__a_cap_of_nothing_keeps_nothing) {
   cache_close(cache);
 }
 
-// Every call that has returned leaves the cached bytes at the cap or below.
+// After every call the cached bytes are at the cap or below.
 T_TEST(test_cpu_upstream__cached_bytes_never_exceed_the_cap) {
   enum { COUNT = 48, CAP = 3 << 20 };
   static block blocks[COUNT];
@@ -151,7 +151,7 @@ static void* churn_run(void* user) {
   return NULL;
 }
 
-// Threads share a cap. What they have released of one another may be above, by a sixteenth.
+// Threads share a cap. Remote frees may exceed it by a sixteenth.
 T_TEST(test_cpu_upstream__threads_share_the_cap) {
   enum { THREADS = 3 };
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;

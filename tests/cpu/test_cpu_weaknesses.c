@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The weaknesses of PyTorch's CPU caching allocator, each by its counter-example: here it does no harm.
+// The weaknesses of PyTorch's CPU caching allocator, each by a counter-example that does no harm here.
 #include "blocks.h"
 #include "tidemark/profile.h"
 #include "tidemark/tensor.h"
@@ -46,7 +46,7 @@ T_TEST(test_cpu_weaknesses__b_w1_freeing_a_cache_disturbs_no_other) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// B-W2: memory that was just released is somebody else's before the first one has said so
+// B-W2: memory is handed out again before its release has been recorded
 
 typedef struct relay {
   tide_cpu_cache* cache;
@@ -54,7 +54,7 @@ typedef struct relay {
   uint64_t seed;
 } relay;
 
-// Blocks are forgotten, so that their memory goes back, or released, and taken by the other at once.
+// Blocks are forgotten or released, and taken by the other thread at once.
 static void* relay_run(void* user) {
   const relay* const r = user;
   for (size_t i = 0; i < r->rounds; i++) {
@@ -122,7 +122,7 @@ T_TEST(test_cpu_weaknesses__b_w4_sizes_that_never_repeat_hit) {
   cache_close(cache);
 }
 
-// The same with large shapes, each of which is a size of its own.
+// The same with large shapes, each of another size.
 T_TEST(test_cpu_weaknesses__b_w4_large_shapes_that_never_repeat_hit) {
   tide_cpu_cache* const cache = cache_open(NULL);
 
@@ -163,7 +163,7 @@ T_TEST(test_cpu_weaknesses__b_w5_memory_idle_in_another_cache_is_found) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// B-W6: who waits for the system keeps nobody else
+// B-W6: a thread that waits for the system does not block others
 
 typedef struct waiter {
   tide_cpu_cache* cache;

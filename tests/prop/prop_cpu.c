@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Model test of the CPU cache: random calls beside an obviously right model, a list of the blocks that are
-// handed out. Every block is filled at birth and compared at random times and at death; it must lie apart
-// from all others, be aligned, and be what tide_cpu_find() says it is. Up to three caches are open at a time,
-// on the system or on a source that fails now and then; they are freed with blocks out, which live on as
-// orphans. tide_cpu_check() runs after every operation, and statistics are compared with the model.
+// Model test of the CPU cache: random calls beside a simple model, the list of blocks that are handed out.
+// Every block is filled when it is allocated, and compared at random times and when it is released. It must
+// overlap no other block, be aligned, and be found by tide_cpu_find(). Up to three caches are open at a time,
+// on the system or on a source that fails now and then; they may be freed with orphans. tide_cpu_check() runs
+// after every operation, and statistics are compared with the model.
 #include "cpu/blocks.h"
 #include "prop/oplist.h"
 
@@ -86,7 +86,7 @@ static void room_rise(room* r, int64_t bytes) {
   if (r->live_bytes > r->peak_bytes) r->peak_bytes = r->live_bytes;
 }
 
-// A block that stays where it is counts as no other.
+// Resizing in place does not count as an allocation.
 static void room_resize(room* r, int64_t before, int64_t after) {
   r->live_bytes += after - before;
   if (r->live_bytes > r->peak_bytes) r->peak_bytes = r->live_bytes;
@@ -126,7 +126,7 @@ static void expect_filled(tide_fill fill, const uint8_t* memory, size_t bytes) {
   if (fill == TIDE_FILL_JUNK) expect_junk(memory, bytes);
 }
 
-// A block was handed out: what must be true of it then.
+// Checks a new block and adds it to the model.
 static void item_begin(model* s, room* r, size_t slot, void* address, size_t bytes, size_t alignment) {
   item* const it = &s->items[slot];
   *it = (item){ true, address, bytes, tide_cpu_find(address).bytes, 0, r->number };
@@ -183,7 +183,7 @@ static void do_fault(model* s, const op* o) {
   else source_fail(&s->sources[o->slot % PROP_CACHES], o->value % 4, o->number % 2 == 0);
 }
 
-// A request failed: may it? After a failure the cache has given up what it could.
+// Checks that a request may fail: because of a fault, or because little of max_bytes is left.
 static void expect_excuse(model* s, room* r, size_t bytes, tide_status status) {
   T_STATUS(status, TIDE_ERR_NO_MEMORY);
   r->failures++;
@@ -197,7 +197,7 @@ static void expect_excuse(model* s, room* r, size_t bytes, tide_status status) {
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
-// Each power of two up to 2 MiB is as likely as any; one in 32 is larger; some are odd.
+// Each power of two up to 2 MiB is equally likely; one in 32 is larger; some are odd.
 static size_t op_bytes(const op* o) {
   if (o->value % 32 == 31) return 2 * MIB + o->number % (24 * MIB);
   const size_t power = (size_t)1 << (o->number >> 8) % 22;
@@ -279,7 +279,7 @@ static void do_release_elsewhere(model* s, const op* o) {
   item_end(s, it);
 }
 
-// By any cache, whether it frees what is foreign or not.
+// Through any cache, whether it frees foreign memory or not.
 static void do_release_any(model* s, const op* o) {
   item* const it = &s->items[o->slot % PROP_SLOTS];
   room* const r = room_at(s, o->other);
@@ -351,7 +351,7 @@ static void do_resize(model* s, const op* o) {
 // ---------------------------------------------------------------------------------------------------
 // Wrong addresses
 
-// A block that was released: it is refused, whatever has become of its memory.
+// A second release is refused, even if the memory was reused or given back.
 static void do_release_twice(model* s, const op* o) {
   uint8_t* const address = s->stale[o->slot % PROP_STALE];
   if (address == NULL || is_handed_out(s, address)) return;
@@ -364,7 +364,7 @@ static void do_release_twice(model* s, const op* o) {
   }
 }
 
-// At once it is told as what it is.
+// Immediately after the first release, the error says so.
 static void do_release_and_again(model* s, const op* o) {
   item* const it = &s->items[o->slot % PROP_SLOTS];
   if (!it->is_used) return;
@@ -394,7 +394,7 @@ static void do_release_inside(model* s, const op* o) {
   T_PTR_EQ(moved, NULL);
 }
 
-// Memory of the C library is freed, if there is no other source; a source knows what is not its own.
+// Memory of the C library is freed unless the cache has another source, which would refuse it.
 static void release_foreign_any(room* r, size_t bytes) {
   if (r->frees_foreign && r->source != NULL) return;
   uint8_t* const theirs = malloc(bytes);
