@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// libtidemark_preload.so: malloc and its relatives for an unmodified program (LD_PRELOAD). Requests above
-// a threshold are served by one CPU cache, the others by the next allocator. What the cache cannot or may not
-// serve goes to the next allocator as well, so that every refusal and its errno are the C library's.
+// libtidemark_preload.so: malloc and its relatives for an unmodified program (LD_PRELOAD). One CPU cache
+// serves requests above a threshold, the next allocator all others. Requests that the cache cannot serve also
+// go to the next allocator, so that refusals and errno are the C library's.
 //
-// Until the constructor has run, the threshold is out of reach and everything is passed on, without a test of
-// its own. The cache is never freed, so that blocks may be used and released until the process is gone.
+// Until the constructor has run, the threshold is the largest size, so everything is passed on without a
+// check of its own. The cache is never freed: blocks may be used and released until the process ends.
 //
-// free() of a small block is the commonest call. Blocks of the cache that are not small begin at pages, so
-// that the address itself says that a small block is not one of them; only pages are looked up.
+// free() of a small block is the most common call. Blocks of the cache that are not small begin at pages, so
+// most other blocks are recognised by their address alone; only addresses of pages are looked up.
 #include <errno.h>
 #include <malloc.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ TIDE_API void free_aligned_sized(void* address, size_t alignment, size_t bytes);
 TIDE_API void* pvalloc(size_t bytes);
 #endif
 
-#define EASY_ALIGNMENT ((size_t)64)  // every block of the cache has it
+#define EASY_ALIGNMENT ((size_t)64)  // of every block of the cache
 #define MAX_BYTES ((size_t)TIDE_CPU_MAX_BYTES)
 #define MAX_ALIGNMENT ((size_t)TIDE_CPU_MAX_ALIGNMENT)
 
@@ -39,14 +39,14 @@ static size_t threshold = SIZE_MAX;
 static uintptr_t alignment_mask = PRELOAD_PAGE_BYTES - 1;  // bits that no address of a block has
 static bool has_stats;
 
-// The thread is in a call of the cache. What that call, or a signal handler in the middle of it, asks for is
-// served by the next allocator.
+// The thread is in a call of the cache. Requests of that call, or of a signal handler during it, go to the
+// next allocator.
 static _Thread_local bool is_inside;
 
 static inline bool is_large(size_t bytes) { return bytes > threshold && bytes <= MAX_BYTES; }
 
 // ---------------------------------------------------------------------------------------------------
-// Calls of the cache. They leave errno alone; a request that it does not serve is NULL.
+// Calls of the cache. They preserve errno, and return NULL for a request that the cache does not serve.
 
 typedef struct visit {
   int errno_before;
@@ -139,7 +139,7 @@ static inline void* any_alloc(size_t bytes) {
   return is_large(bytes) ? large_alloc(bytes) : preload_next.malloc(bytes);
 }
 
-// NULL for what the cache does not serve, wrong alignments among it.
+// NULL for requests that the cache does not serve, such as invalid alignments.
 static void* large_aligned(size_t alignment, size_t bytes) {
   const bool is_power_of_two = alignment != 0 && (alignment & (alignment - 1)) == 0;
   const bool is_served = is_large(bytes) && is_power_of_two && alignment <= MAX_ALIGNMENT;

@@ -17,7 +17,7 @@
 #define DEFAULT_THRESHOLD TIDE_CPU_SMALL_BYTES
 #define DEFAULT_IDLE_NS ((uint64_t)10000000000)
 
-// A part of the text, which is not ended by a 0.
+// A part of the text, without a terminating 0.
 typedef struct words {
   const char* text;
   size_t length;

@@ -126,8 +126,9 @@ static void small_put_back(tide__cpu_tcache* tcache, tide__slab* slab, uint32_t 
   tcache->tally.changes++;
 }
 
-CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__slab* slab, uint64_t address,
-                                                   uint32_t index) {
+static tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
+  uint32_t index = 0;
+  if (!tide__slab_index(slab, address, &index)) return tide__release_foreign(address);
   tide_cpu_cache* const cache = slab->cache;
   const uint32_t class_number = slab->class_number;
   cpu_after after = { 0 };
@@ -156,12 +157,6 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
   cpu_do_after(cache, &after);
   tide__cpu_drop(cache);
   return TIDE_OK;
-}
-
-static tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
-  uint32_t index = 0;
-  if (!tide__slab_index(slab, address, &index)) return tide__release_foreign(address);
-  return small_release_beyond(region, slab, address, index);
 }
 
 // The fast path of a release: a live object in the window goes into a magazine that has room. An ending cache

@@ -50,14 +50,7 @@ static uint64_t limits_grant(tide_cpu_cache* cache, uint64_t wanted) {
   return granted;
 }
 
-// Takes back the unused allowance of a zone, which is locked.
-static uint64_t limits_collect(tide__zone* zone) {
-  const uint64_t cached = tide__zone_cached(zone);
-  const uint64_t unused = zone->allowance > cached ? zone->allowance - cached : 0;
-  zone->allowance -= unused;
-  return unused;
-}
-
+// Takes back the unused allowances of all zones.
 static void limits_rebalance(tide_cpu_cache* cache) {
   const uint64_t now = tide__sys_clock_ns();
   uint64_t last = tide__load_relaxed(&cache->last_rebalance_ns);
@@ -65,7 +58,8 @@ static void limits_rebalance(tide_cpu_cache* cache) {
   if (!atomic_compare_exchange_strong(&cache->last_rebalance_ns, &last, now)) return;
   for (tide__zone* zone = NULL; (zone = tide__zones_next(cache, zone)) != NULL;) {
     tide__zone_lock(zone);
-    const uint64_t unused = limits_collect(zone);
+    const uint64_t unused = zone->allowance - tide__min(zone->allowance, tide__zone_cached(zone));
+    zone->allowance -= unused;
     tide__zone_unlock(zone);
     (void)tide__add_relaxed(&cache->allowance_left, unused);
   }
@@ -210,10 +204,6 @@ void tide__cpu_sweep_if_due(tide_cpu_cache* cache) {
 // on_pressure is called while it returns true, but at most 64 times.
 enum { RECOVER_THREAD, RECOVER_CACHE, RECOVER_PRESSURE, RECOVER_OTHERS = RECOVER_PRESSURE + 64 };
 
-static bool recover_by_program(const tide_cpu_cache* cache, uint64_t bytes) {
-  return cache->options.on_pressure != NULL && cache->options.on_pressure(cache->options.user, bytes);
-}
-
 // Empties the other cache with this number, counted from the oldest; false if there is none.
 static bool recover_other(const tide_cpu_cache* cache, uint32_t number) {
   tide_cpu_cache* other = tide__caches_hold_next(NULL);
@@ -232,12 +222,15 @@ static void recover_thread(tide_cpu_cache* cache) {
 
 bool tide__cpu_recover(tide_cpu_cache* cache, uint64_t bytes, uint32_t* step) {
   const uint32_t now = (*step)++;
+  const tide_cpu_options* const options = &cache->options;
   tide__cpu_count(cache, TIDE__CPU_num_alloc_retries, now == 0 ? 1 : 0);
   if (now == RECOVER_THREAD) recover_thread(cache);
   if (now == RECOVER_CACHE) tide__cpu_trim(cache, 0);
   if (now < RECOVER_PRESSURE) return true;
-  if (now < RECOVER_OTHERS && recover_by_program(cache, bytes)) return true;
-  if (now < RECOVER_OTHERS) *step = RECOVER_OTHERS + 1;
+  if (now < RECOVER_OTHERS) {
+    if (options->on_pressure != NULL && options->on_pressure(options->user, bytes)) return true;
+    *step = RECOVER_OTHERS + 1;
+  }
   return recover_other(cache, *step - 1 - RECOVER_OTHERS);
 }
 

@@ -103,10 +103,6 @@ static bool window_has(const tide__region* region) {
   return region->address - tide__load_relaxed(&tide__window.address) < TIDE__WINDOW_BYTES;
 }
 
-static uint64_t window_slot(const tide__region* region) {
-  return (region->address - tide__load_relaxed(&tide__window.address)) >> TIDE__WINDOW_SLOT_SHIFT;
-}
-
 // Takes a free slot for a cache; false if there is none.
 static bool window_take(tide__region* region, uint64_t caches_id) {
   (void)pthread_once(&window_once, window_open);
@@ -131,7 +127,8 @@ static void window_give(const tide__region* region) {
   if (tide__sys_map_nothing(region->address, TIDE__WINDOW_SLOT_BYTES) != 0) return;
   if (tide__sys_purge(marks, marks_bytes) != 0) return;
   (void)tide__sys_protect(marks, marks_bytes, true, false);
-  tide__store_seq(&tide__window.ids[window_slot(region)], TIDE__WINDOW_NOBODY);
+  const uint64_t offset = region->address - tide__load_relaxed(&tide__window.address);
+  tide__store_seq(&tide__window.ids[offset >> TIDE__WINDOW_SLOT_SHIFT], TIDE__WINDOW_NOBODY);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -38,25 +38,6 @@ T_TEST(test_cpu__sizes_are_rounded_as_promised) {
   cache_close(cache);
 }
 
-T_TEST(test_cpu__alignments_of_every_power) {
-  static const size_t sizes[] = { 1, 64, 100, 4096, 5000, 40000, 300000, 3000000 };
-  tide_cpu_cache* const cache = cache_open(NULL);
-
-  for (size_t alignment = 1; alignment <= 16 * MIB; alignment *= 2) {
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-      uint8_t* const address = cache_take_aligned(cache, sizes[i], alignment);
-      T_EQ((uintptr_t)address % 64, 0);
-      pattern_write(address, alignment, sizes[i]);
-      T_LE(sizes[i], tide_cpu_find(address).bytes);
-      T_PTR_EQ(tide_cpu_find(address + sizes[i] - 1).address, address);
-      pattern_expect(address, alignment, sizes[i]);
-      T_OK(tide_cpu_release(address));
-    }
-  }
-
-  cache_close(cache);
-}
-
 T_TEST(test_cpu__the_largest_alignment) {
   tide_cpu_cache* const cache = cache_open(NULL);
 
@@ -152,22 +133,6 @@ T_TEST(test_cpu__resize_of_nothing_allocates_and_to_nothing_releases) {
   cache_close(cache);
 }
 
-T_TEST(test_cpu__a_resize_that_fails_leaves_the_block) {
-  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
-  options.max_bytes = 8 * MIB;
-  tide_cpu_cache* const cache = cache_open(&options);
-  const block b = block_take(cache, MIB, 7);
-  void* moved = &moved;
-
-  T_STATUS(tide_cpu_resize(cache, b.address, 64 * MIB, &moved), TIDE_ERR_NO_MEMORY);
-
-  T_PTR_EQ(moved, NULL);
-  T_EQ(tide_cpu_find(b.address).bytes, MIB);
-  cache_expect_live(cache, 1);
-  block_give(&b);
-  cache_close(cache);
-}
-
 T_TEST(test_cpu__what_was_released_cannot_be_resized) {
   tide_cpu_cache* const cache = cache_open(NULL);
   void* const address = cache_take(cache, 1000);
@@ -185,35 +150,6 @@ T_TEST(test_cpu__what_was_released_cannot_be_resized) {
 
 // ---------------------------------------------------------------------------------------------------
 // Find
-
-static void expect_found(const uint8_t* at, const tide_cpu_cache* cache, const uint8_t* address,
-                         size_t bytes) {
-  const tide_cpu_info info = tide_cpu_find(at);
-  T_PTR_EQ(info.cache, cache);
-  T_PTR_EQ(info.address, address);
-  T_LE(bytes, info.bytes);
-  T_CHECK(info.is_live);
-  T_CHECK(info.is_ours);
-}
-
-T_TEST(test_cpu__find_knows_every_byte_of_a_block) {
-  static const size_t sizes[] = { 1, 64, 65, 1000, 4097, 32769, 65536, 65537, 100000, 3 * MIB };
-  tide_cpu_cache* const cache = cache_open(NULL);
-
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    uint8_t* const address = cache_take(cache, sizes[i]);
-    const uint64_t usable = tide_cpu_find(address).bytes;
-    expect_found(address, cache, address, sizes[i]);
-    expect_found(address + sizes[i] / 2, cache, address, sizes[i]);
-    expect_found(address + sizes[i] - 1, cache, address, sizes[i]);
-    expect_found(address + usable - 1, cache, address, sizes[i]);
-    T_OK(tide_cpu_release(address));
-    T_CHECK(!tide_cpu_find(address).is_live);
-    T_CHECK(!tide_cpu_find(address + sizes[i] / 2).is_live);
-  }
-
-  cache_close(cache);
-}
 
 static void expect_foreign(const void* address) {
   T_CHECK(!tide_cpu_owns(address));

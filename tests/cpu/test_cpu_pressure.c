@@ -344,38 +344,6 @@ T_TEST(test_cpu_pressure__the_largest_size_there_is) {
   cache_close(cache);
 }
 
-// max_bytes holds at any time, for random requests.
-T_TEST(test_cpu_pressure__the_limit_holds_at_any_time) {
-  enum { COUNT = 200 };
-  static block blocks[COUNT];
-  tide_cpu_cache* const cache = limited_open(6 * MIB, NULL, NULL);
-  t_rng rng = t_rng_new(1);
-  size_t refused = 0;
-
-  for (size_t i = 0; i < t_scaled(5000); i++) {
-    block* const b = &blocks[t_rng_below(&rng, COUNT)];
-    if (b->address != NULL) {
-      block_give(b);
-      b->address = NULL;
-      continue;
-    }
-    void* address = NULL;
-    const size_t bytes = 1 + random_bytes(&rng, 19);
-    const tide_status status = tide_cpu_alloc(cache, bytes, &address);
-    T_CHECK(status == TIDE_OK || status == TIDE_ERR_NO_MEMORY);
-    T_LE(cache_stats(cache).reserved_bytes.peak, 6 * MIB);
-    refused += status != TIDE_OK;
-    if (status != TIDE_OK) continue;
-    *b = (block){ address, bytes, i };
-    pattern_write(address, i, bytes);
-  }
-  T_LT(0, refused);
-  for (size_t i = 0; i < COUNT; i++) {
-    if (blocks[i].address != NULL) block_give(&blocks[i]);
-  }
-  cache_close(cache);
-}
-
 // At least three quarters of max_bytes can be used in blocks of one size.
 T_TEST(test_cpu_pressure__the_limit_can_be_used_up) {
   static const size_t sizes[] = { 64, 1000, 5000, 32768, 100000, 1000000 };

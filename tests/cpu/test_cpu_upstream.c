@@ -105,34 +105,6 @@ T_TEST(test_cpu_upstream__a_cap_of_nothing_keeps_nothing) {
   cache_close(cache);
 }
 
-// After every call the cached bytes are at the cap or below.
-T_TEST(test_cpu_upstream__cached_bytes_never_exceed_the_cap) {
-  enum { COUNT = 48, CAP = 3 << 20 };
-  static block blocks[COUNT];
-  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
-  options.max_cached_bytes = CAP;
-  tide_cpu_cache* const cache = cache_open(&options);
-  t_rng rng = t_rng_new(1);
-
-  for (size_t i = 0; i < t_scaled(4000); i++) {
-    block* const b = &blocks[t_rng_below(&rng, COUNT)];
-    if (b->address == NULL) {
-      *b = block_take(cache, 1 + random_bytes(&rng, 20), i);
-    } else {
-      block_give(b);
-      b->address = NULL;
-    }
-    T_LE(cache_stats(cache).cached_bytes, CAP);
-  }
-  for (size_t i = 0; i < COUNT; i++) {
-    if (blocks[i].address == NULL) continue;
-    block_give(&blocks[i]);
-    T_LE(cache_stats(cache).cached_bytes, CAP);
-  }
-
-  cache_close(cache);
-}
-
 typedef struct churn {
   tide_cpu_cache* cache;
   uint64_t index;

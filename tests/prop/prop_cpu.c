@@ -254,21 +254,16 @@ static void do_alloc_nothing(model* s, const op* o) {
 
 static void release_block(void* address) { T_OK(tide_cpu_release(address)); }
 
-static void do_release(model* s, const op* o) {
+static void give(model* s, const op* o, tide_status (*release)(void* address)) {
   item* const it = &s->items[o->slot % PROP_SLOTS];
   if (!it->is_used) return;
   pattern_expect(it->address, it->seed, it->bytes);
-  T_OK(tide_cpu_release(it->address));
+  T_OK(release(it->address));
   item_end(s, it);
 }
 
-static void do_forget(model* s, const op* o) {
-  item* const it = &s->items[o->slot % PROP_SLOTS];
-  if (!it->is_used) return;
-  pattern_expect(it->address, it->seed, it->bytes);
-  T_OK(tide_cpu_forget(it->address));
-  item_end(s, it);
-}
+static void do_release(model* s, const op* o) { give(s, o, tide_cpu_release); }
+static void do_forget(model* s, const op* o) { give(s, o, tide_cpu_forget); }
 
 static void do_release_elsewhere(model* s, const op* o) {
   item* const it = &s->items[o->slot % PROP_SLOTS];
