@@ -7,9 +7,9 @@
 // library and of the source is released through a cache; caches are trimmed, limited, freed with blocks out
 // and made anew.
 //
-// Every block is filled at its birth and verified at its death; no two overlap; each is aligned, filled as
-// its cache promises, and found at every byte; wrong addresses are refused and change nothing. Now and then
-// and in the end tide_cpu_check() holds and the statistics count what is out; and nothing is left.
+// Every block is filled when it is allocated and compared when it is released. No two overlap; each is
+// aligned, filled as its cache promises, and found at every byte. Wrong addresses are refused and change
+// nothing. Sometimes and at the end, tide_cpu_check() and the statistics are checked; nothing is left.
 #include <pthread.h>
 
 #include "memory.h"
