@@ -126,7 +126,7 @@ static void small_put_back(tide__cpu_tcache* tcache, tide__slab* slab, uint32_t 
   tcache->tally.changes++;
 }
 
-static tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
+CPU_SELDOM static tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
   uint32_t index = 0;
   if (!tide__slab_index(slab, address, &index)) return tide__release_foreign(address);
   tide_cpu_cache* const cache = slab->cache;
