@@ -94,7 +94,7 @@ static inline void tide__cpu_drop(tide_cpu_cache* cache) { (void)tide__sub_seq(&
 
 // Walks the zones of the threads, then the common one: the one after `zone`, the first for NULL; NULL: none.
 static inline tide__zone* tide__zones_next(tide_cpu_cache* cache, const tide__zone* zone) {
-  if (zone == &cache->zone) return NULL;
+  if (zone != NULL && zone->tcache == NULL) return NULL;
   tide__thread_cache* const tcache = zone == NULL ? tide__thread_caches_first(&cache->tcaches)
                                                   : zone->tcache->base.next;
   return tcache != NULL ? &((tide__cpu_tcache*)tcache)->zone : &cache->zone;
