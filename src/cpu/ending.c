@@ -8,11 +8,12 @@
 #include "cpu/cpu_release.h"
 
 static void ending_destroy(tide_cpu_cache* cache) {
+  const tide_heap* const heap = cache->heap;
   tide__caches_remove(cache);
   for (tide__zone* zone = NULL; (zone = tide__zones_next(cache, zone)) != NULL;) tide__zone_fini(zone);
   tide__slabs_fini(cache);  // after the regions, through which slabs are found
   tide__thread_caches_fini(&cache->tcaches);
-  tide__heap_release(cache->heap, cache, 1, sizeof *cache);
+  tide__heap_release(heap, cache, 1, sizeof *cache);
 }
 
 // When this returns, no thread works in the cache any more.
