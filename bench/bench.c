@@ -5,6 +5,7 @@
 // line: first the computer, then the rows. With --sample it is one process of a benchmark (tensors.h).
 #include "bench.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,45 @@ double bench_ns(const bench_job* job) {
   (void)job_run(job);
   for (size_t i = 0; i < BENCH_RUNS; i++) values[i] = job_run(job);
   return bench_median(values, BENCH_RUNS);
+}
+
+typedef struct team_member {
+  const bench_job* job;
+  void* user;
+  pthread_barrier_t* start;
+  int repeats;
+  uint64_t begin_ns;
+  uint64_t end_ns;
+} team_member;
+
+static void* team_member_run(void* user) {
+  team_member* const m = user;
+  (void)pthread_barrier_wait(m->start);
+  m->begin_ns = bench_now();
+  for (int i = 0; i < m->repeats; i++) m->job->work(m->user, m->job->count);
+  m->end_ns = bench_now();
+  return NULL;
+}
+
+uint64_t bench_team_ns(const bench_job* job, void* const* users, size_t threads, int repeats) {
+  pthread_t ids[BENCH_MAX_THREADS];
+  team_member members[BENCH_MAX_THREADS];
+  pthread_barrier_t start;
+  uint64_t begin_ns = UINT64_MAX;
+  uint64_t end_ns = 0;
+  bench_verify(threads <= BENCH_MAX_THREADS, "threads of a team");
+  (void)pthread_barrier_init(&start, NULL, (unsigned)threads);
+  for (size_t i = 0; i < threads; i++) {
+    members[i] = (team_member){ .job = job, .user = users[i], .start = &start, .repeats = repeats };
+    bench_verify(pthread_create(&ids[i], NULL, team_member_run, &members[i]) == 0, "pthread_create");
+  }
+  for (size_t i = 0; i < threads; i++) {
+    (void)pthread_join(ids[i], NULL);
+    begin_ns = members[i].begin_ns < begin_ns ? members[i].begin_ns : begin_ns;
+    end_ns = members[i].end_ns > end_ns ? members[i].end_ns : end_ns;
+  }
+  (void)pthread_barrier_destroy(&start);
+  return end_ns - begin_ns;
 }
 
 void bench_require(tide_status status, const char* what) {
@@ -204,7 +244,7 @@ static void reference_work(void* user, uint64_t count) {
   }
 }
 
-// The same row in every run: how fast this computer was at that moment.
+// The same row in every run: how fast this computer is at the moment.
 static void reference(bench* run) {
   const bench_job job = { .work = reference_work, .count = 1000000 };
   bench_row(run, "reference", "malloc and free of 64 bytes", bench_ns(&job), "ns");

@@ -27,6 +27,8 @@ typedef struct bench bench;  // one run of the program: what was asked for and h
 BENCH_MAP(BENCH_DECLARE)
 #undef BENCH_DECLARE
 
+enum { BENCH_MAX_THREADS = 16 };
+
 typedef struct bench_job {
   void (*work)(void* user, uint64_t count);  // does `count` operations; this is timed
   void (*before)(void* user);                // (optional) not timed
@@ -38,7 +40,11 @@ typedef struct bench_job {
 // Nanoseconds of one operation.
 double bench_ns(const bench_job* job);
 
-// The system's clock in ns, and the middle one of some values (which are sorted in place).
+// Runs a job on several threads at once, `repeats` times each with one of the users. Returns the ns from the
+// first begin to the last end. The caller only waits, and so takes no processor from them.
+uint64_t bench_team_ns(const bench_job* job, void* const* users, size_t threads, int repeats);
+
+// The system's clock in ns, and the median of some values (which are sorted in place).
 uint64_t bench_now(void);
 double bench_median(double* values, size_t count);
 

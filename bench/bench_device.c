@@ -172,7 +172,7 @@ static void measure_pairs(bench* run, tide_policy policy, size_t live, size_t mo
 // ---------------------------------------------------------------------------------------------------
 // Tail
 
-// What lies between two readings of the clock with nothing in between, the median of many.
+// The time between two consecutive readings of the clock, the median of many.
 static double clock_cost_ns(double* samples) {
   for (size_t i = 0; i < PAIRS; i++) {
     const uint64_t begin_ns = bench_now();
@@ -279,44 +279,15 @@ static void measure_holes(bench* run, tide_policy policy, size_t holes) {
 // ---------------------------------------------------------------------------------------------------
 // Threads
 
-enum { MAX_THREADS = 16, TEAM_REPEATS = 5, TEAM_ROUNDS = 5 };
+enum { MAX_THREADS = BENCH_MAX_THREADS, TEAM_REPEATS = 5, TEAM_ROUNDS = 5 };
 
-typedef struct member {
-  churn* churn;
-  pthread_barrier_t* start;
-  uint64_t begin_ns;
-  uint64_t end_ns;
-} member;
-
-static void* member_run(void* user) {
-  member* const m = user;
-  (void)pthread_barrier_wait(m->start);
-  m->begin_ns = bench_now();
-  for (int i = 0; i < TEAM_REPEATS; i++) churn_work(m->churn, PAIRS);
-  m->end_ns = bench_now();
-  return NULL;
-}
-
-// Million pairs in a second, of all together, from the first that begins to the last that ends. The caller
-// only waits, and so takes no processor from them.
+// Million pairs in a second, of all threads together.
 static double team_rate(churn* churns, size_t count) {
-  pthread_t threads[MAX_THREADS];
-  member members[MAX_THREADS];
-  pthread_barrier_t start;
-  (void)pthread_barrier_init(&start, NULL, (unsigned)count);
-  for (size_t i = 0; i < count; i++) {
-    members[i] = (member){ .churn = &churns[i], .start = &start };
-    bench_verify(pthread_create(&threads[i], NULL, member_run, &members[i]) == 0, "pthread_create");
-  }
-  uint64_t begin_ns = UINT64_MAX;
-  uint64_t end_ns = 0;
-  for (size_t i = 0; i < count; i++) {
-    (void)pthread_join(threads[i], NULL);
-    begin_ns = members[i].begin_ns < begin_ns ? members[i].begin_ns : begin_ns;
-    end_ns = members[i].end_ns > end_ns ? members[i].end_ns : end_ns;
-  }
-  (void)pthread_barrier_destroy(&start);
-  return (double)(count * PAIRS * TEAM_REPEATS) / (double)(end_ns - begin_ns) * 1e3;
+  const bench_job job = { .work = churn_work, .count = PAIRS };
+  void* users[MAX_THREADS];
+  for (size_t i = 0; i < count; i++) users[i] = &churns[i];
+  const uint64_t ns = bench_team_ns(&job, users, count, TEAM_REPEATS);
+  return (double)(count * PAIRS * TEAM_REPEATS) / (double)ns * 1e3;
 }
 
 typedef struct crew {
@@ -361,7 +332,7 @@ static void threads_row(bench* run, tide_policy policy, size_t count, const char
   policy_row(run, policy, label, bench_median(values, TEAM_ROUNDS), unit);
 }
 
-// What is compared is measured in turns: the computer is not always equally fast.
+// Values to compare are measured in turns, because the computer is not always equally fast.
 static void measure_threads(bench* run, tide_policy policy, size_t count) {
   crew w;
   double together[TEAM_ROUNDS];
@@ -469,8 +440,20 @@ static void measure_recorded_threads(bench* run, tide_policy policy, size_t coun
   rig_free(r);
 }
 
-// The longest that a lock is held while a snapshot is taken and another thread works: the processor time of
-// the holder, because what the system does to a thread meanwhile is not ours.
+typedef struct locks_worker {
+  churn* churn;
+  pthread_barrier_t start;
+} locks_worker;
+
+static void* locks_worker_run(void* user) {
+  locks_worker* const w = user;
+  (void)pthread_barrier_wait(&w->start);
+  for (int i = 0; i < TEAM_REPEATS; i++) churn_work(w->churn, PAIRS);
+  return NULL;
+}
+
+// The longest that a lock is held while a snapshot is taken and another thread works. This is processor time
+// of the holder, so that what the system does to a thread meanwhile does not count.
 void bench_locks(bench* run) {
   if (tide__lock_longest_ns() == UINT64_MAX) {
     bench_skip(run, "locks", "the longest lock during a snapshot", "built without TIDEMARK_LOCK_TIMES");
@@ -482,16 +465,15 @@ void bench_locks(bench* run) {
   churn_init(&c, r.device, NULL, 65536, mib, SEED);
   churn_work(&c, PAIRS);
   pthread_t thread;
-  pthread_barrier_t start;
-  member m = { .churn = &c, .start = &start };
-  (void)pthread_barrier_init(&start, NULL, 2);
-  bench_verify(pthread_create(&thread, NULL, member_run, &m) == 0, "pthread_create");
-  (void)pthread_barrier_wait(&start);
+  locks_worker w = { .churn = &c };
+  (void)pthread_barrier_init(&w.start, NULL, 2);
+  bench_verify(pthread_create(&thread, NULL, locks_worker_run, &w) == 0, "pthread_create");
+  (void)pthread_barrier_wait(&w.start);
   (void)tide__lock_longest_ns();
   snapshot_work(r.device, 10);
   bench_row(run, "locks", "the longest lock during a snapshot", (double)tide__lock_longest_ns() * 1e-3, "us");
   (void)pthread_join(thread, NULL);
-  (void)pthread_barrier_destroy(&start);
+  (void)pthread_barrier_destroy(&w.start);
   churn_fini(&c);
   rig_free(r);
 }

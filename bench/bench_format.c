@@ -21,7 +21,7 @@ enum { FORMAT_ENTRIES = 1000000, FORMAT_STACKS = 2000, FORMAT_FRAMES = 20, FORMA
 enum { FORMAT_TEXTS = FORMAT_STACKS * FORMAT_FRAMES + 16, FORMAT_WORDS = 16 };  // more than there are
 
 // ---------------------------------------------------------------------------------------------------
-// A heap that knows the most it ever gave
+// A heap that records its peak
 
 typedef struct format_heap {
   tide_heap heap;

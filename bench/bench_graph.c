@@ -31,7 +31,7 @@ typedef struct net {
   uint64_t state;  // of the random numbers
 } net;
 
-// From 64 bytes to 64 KiB, as often in one doubling as in another.
+// From 64 bytes to 64 KiB; every power of two is equally likely.
 static uint64_t net_size(net* n) {
   const uint64_t power = (uint64_t)1 << bench_random(&n->state) % 10;
   return NET_UNIT * (power + bench_random(&n->state) % power);
@@ -175,7 +175,7 @@ static void graph_row(bench* run, const char* what, const char* of, double value
   bench_row(run, "graph", label, value, unit);
 }
 
-// Medians of many runs: so a computer with other work to do disturbs little.
+// Medians of many runs, so that other work on the computer disturbs little.
 static void measure_runs(bench* run, const char* name, size_t nodes) {
   net n = net_chain(nodes, 1);
   tide_planner* planner = NULL;

@@ -12,14 +12,13 @@
 #include "bench.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "tidemark/pinned.h"
 
-enum { PAIRS = 200000, LIVE = 64, MAX_TEAM = 16, ROUNDS = 5, TEAM_REPEATS = 5 };
+enum { PAIRS = 200000, LIVE = 64, MAX_TEAM = BENCH_MAX_THREADS, ROUNDS = 5, TEAM_REPEATS = 5 };
 
 static const size_t mib = (size_t)1 << 20;
 
@@ -192,44 +191,15 @@ static void measure_uses(bench* run, tide_machine* machine) {
 
 typedef struct pinned_team {
   pinned_churn* churns[MAX_TEAM];
-  pthread_barrier_t start;
 } pinned_team;
 
-typedef struct pinned_member {
-  pinned_team* team;
-  pinned_churn* churn;
-  uint64_t begin_ns;
-  uint64_t end_ns;
-} pinned_member;
-
-static void* pinned_member_run(void* user) {
-  pinned_member* const m = user;
-  (void)pthread_barrier_wait(&m->team->start);
-  m->begin_ns = bench_now();
-  for (int i = 0; i < TEAM_REPEATS; i++) pairs_work(m->churn, PAIRS);
-  m->end_ns = bench_now();
-  return NULL;
-}
-
-// Million pairs in a second, of all together, from the first that begins to the last that ends. The caller
-// only waits, and so takes no processor from them.
-static double team_rate(pinned_team* t, size_t count) {
-  pthread_t threads[MAX_TEAM];
-  pinned_member members[MAX_TEAM];
-  (void)pthread_barrier_init(&t->start, NULL, (unsigned)count);
-  for (size_t i = 0; i < count; i++) {
-    members[i] = (pinned_member){ .team = t, .churn = t->churns[i] };
-    bench_verify(pthread_create(&threads[i], NULL, pinned_member_run, &members[i]) == 0, "pthread_create");
-  }
-  uint64_t begin_ns = UINT64_MAX;
-  uint64_t end_ns = 0;
-  for (size_t i = 0; i < count; i++) {
-    (void)pthread_join(threads[i], NULL);
-    begin_ns = members[i].begin_ns < begin_ns ? members[i].begin_ns : begin_ns;
-    end_ns = members[i].end_ns > end_ns ? members[i].end_ns : end_ns;
-  }
-  (void)pthread_barrier_destroy(&t->start);
-  return (double)(count * PAIRS * TEAM_REPEATS) / (double)(end_ns - begin_ns) * 1e3;
+// Million pairs in a second, of all threads together.
+static double team_rate(const pinned_team* t, size_t count) {
+  const bench_job job = { .work = pairs_work, .count = PAIRS };
+  void* users[MAX_TEAM];
+  for (size_t i = 0; i < count; i++) users[i] = t->churns[i];
+  const uint64_t ns = bench_team_ns(&job, users, count, TEAM_REPEATS);
+  return (double)(count * PAIRS * TEAM_REPEATS) / (double)ns * 1e3;
 }
 
 static void measure_team(bench* run, size_t count) {

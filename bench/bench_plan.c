@@ -39,7 +39,7 @@
 extern char** environ;
 
 // ---------------------------------------------------------------------------------------------------
-// A heap that knows the most it ever gave, to one thread
+// A heap that records its peak, for one thread
 
 typedef struct plan_heap {
   size_t taken;
@@ -119,8 +119,8 @@ static plan_answer plan_solve(const plan_sample* sample, const plan_wish* wish) 
   return answer;
 }
 
-// The quickest of some tries, which differ in nothing but the noise of the computer. What is not solved the
-// first time is not tried again.
+// The fastest of some tries, which differ only by the noise of the computer. A problem that is not solved at
+// the first try is not tried again.
 static plan_answer plan_solve_best(const plan_sample* sample, const plan_wish* wish) {
   plan_answer best = plan_solve(sample, wish);
   for (size_t i = 1; i < PLAN_TRIES && plan_is_solved(&best); i++) {
@@ -133,7 +133,7 @@ static plan_answer plan_solve_best(const plan_sample* sample, const plan_wish* w
 // ---------------------------------------------------------------------------------------------------
 // MiniMalloc itself
 
-// What the program says until it ends; false if it goes on after that time, or says too much.
+// Reads the output of the program until it ends; false if it takes too long, or prints too much.
 static bool peer_listen(int from, char* text, size_t room, int seconds) {
   const uint64_t start = bench_now();
   size_t bytes = 0;
@@ -148,7 +148,7 @@ static bool peer_listen(int from, char* text, size_t room, int seconds) {
   return false;
 }
 
-// Starts it with what it says in a pipe; 0, or what went wrong.
+// Starts the program with its output in a pipe; returns 0 or the error.
 static int peer_start(char** argv, pid_t* out_pid, int* out_from) {
   int ends[2];
   posix_spawn_file_actions_t actions;
@@ -352,7 +352,7 @@ static void plan_measure_peaks(bench* run, const char* folder) {
 // ---------------------------------------------------------------------------------------------------
 // Synthetic problems
 
-// Most of these reach the bound with their first passes, and few never: so several are looked at.
+// Most of these reach the bound with their first passes, and a few never do, so several are measured.
 static void plan_measure_train(bench* run) {
   const char* const name = "training, 1000000 buffers";
   double seconds[PLAN_TRAINS];

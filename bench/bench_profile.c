@@ -10,9 +10,9 @@
 //              a release when these come in another order than recorded
 //   planning   recordings of real runs, and a step of training as a generator makes it: seconds to record and
 //              to plan, and how much larger than the lower bound the arena is, beside plain best fit
-// Beside each the same drill with malloc and free. The clock is read every 500 steps, and the middle one of
-// these times is told, so that a computer with other work to do disturbs little. Nothing touches the memory
-// that is handed out, and that of the recordings is not even there: their arena has an address alone.
+// Each drill also runs with malloc and free. The clock is read every 500 steps, and rows have the median of
+// these times, so that other work on the computer disturbs little. Nothing touches the memory that is handed
+// out, and the arena of the recordings has no memory at all, only an address.
 //
 // The recordings lie in the folder `traces` of $TIDEMARK_DATA, by default ../shared, and are opened with the
 // program `xz`; without either their rows are skipped.
@@ -37,7 +37,7 @@ extern char** environ;
 // ---------------------------------------------------------------------------------------------------
 // Drills
 
-// A program keeps its pieces in slots, so that its own table stays as small as what is live.
+// A program keeps its blocks in slots, so that its table is no larger than the number of live blocks.
 typedef struct drill {
   uint32_t* steps;  // owned; slot << 1 | is a release
   uint64_t* bytes;  // owned; of each request
@@ -46,7 +46,7 @@ typedef struct drill {
   size_t slots;
 } drill;
 
-// From 64 bytes to 64 KiB, as often in one doubling as in another.
+// From 64 bytes to 64 KiB; every power of two is equally likely.
 static uint64_t drill_size(uint64_t* state) {
   const uint64_t power = (uint64_t)64 << bench_random(state) % 10;
   return power + bench_random(state) % power;
@@ -163,7 +163,7 @@ static tide_status drill_source_read(void* user, void* out, size_t room, size_t*
   return TIDE_OK;
 }
 
-// Starts `xz` with what it says in a pipe; NULL if there is no such program.
+// Starts `xz` with its output in a pipe; NULL if there is no such program.
 static FILE* drill_unpack(char* path, pid_t* out_pid) {
   int ends[2];
   posix_spawn_file_actions_t actions;
@@ -182,7 +182,7 @@ static FILE* drill_unpack(char* path, pid_t* out_pid) {
   return stream;
 }
 
-// What was requested in a recording; false, and why, if it cannot be opened.
+// Reads the requests of a recording; false, with the reason, if it cannot be opened.
 static bool drill_of_recording(const char* name, drill* out, const char** out_why) {
   char path[DRILL_PATH];
   tide_trace* trace = NULL;
@@ -239,7 +239,7 @@ static inline void rig_release(drill_rig* rig, size_t slot) {
   if (tide_profile_release(rig->profile, rig->held[slot]) != TIDE_OK) abort();
 }
 
-// Where the program's own allocator would have put it: nothing looks there.
+// An address as the program's own allocator would return it; nothing reads it.
 static inline const void* rig_address(size_t slot) {
   return (const void*)((uintptr_t)1 << 40 | (uintptr_t)slot * 66064);
 }
@@ -360,7 +360,7 @@ static void stretches_add(stretches* s, const drill_rig* rig) {
   }
 }
 
-// What is recorded here is not planned.
+// These recordings are not planned.
 static void replay_once(drill_rig* rig, tide_profile_mode mode, void (*play)(drill_rig* rig)) {
   if (mode != TIDE_PROFILE_NONE) rig_begin(rig, mode);
   play(rig);
@@ -463,7 +463,7 @@ static void measure_begin(bench* run, const char* name, size_t requests) {
 // ---------------------------------------------------------------------------------------------------
 // Planning
 
-// An arena that has an address alone.
+// An arena that has an address but no memory.
 static tide_status nowhere_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
   (void)memory;
   (void)bytes;

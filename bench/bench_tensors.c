@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The cpu cache at the work of tensors (tensors.c), beside the C library, a toy cache and a plan made ahead.
-// Every sample is a process of its own, and the allocators take turns, so that all meet the same computer.
-// `scripts/bench-cpu` makes the same samples of allocators that are preloaded.
+// The CPU cache under the workload of tensors (tensors.c), beside the C library, a toy cache and a static
+// plan. Every sample is a process, and the allocators take turns, so that all run under the same conditions.
+// `scripts/bench-cpu` makes the same samples of preloaded allocators.
 #include "bench.h"
 
 #include <spawn.h>
@@ -98,7 +98,7 @@ typedef struct tensors_values {
   double hindrance[TENSORS_ALLOCATORS][BENCH_RUNS];  // growth by loss
 } tensors_values;
 
-// Starts this program once more, to write one sample into a pipe.
+// Starts this program again, to write one sample into a pipe.
 static FILE* sample_start(const char* cell, const char* allocator, pid_t* out_pid) {
   char program[1024];
   char arguments[4][32] = { "--sample", "", "", "0.2" };

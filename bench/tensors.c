@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Allocators at the work of tensors. Each thread repeats a script (tensors_script.c) and is bound to a
-// processor. The cells are named by a letter and the number of threads:
+// Allocators under the workload of tensors. Each thread is bound to a processor and repeats a script
+// (tensors_script.c). The cells are named by a letter and the number of threads:
 //   A  64 B to 64 MiB, memory not touched: the cost of the allocator alone
 //   B  the same, a byte of each page written
 //   C  64 B to 64 KiB, touched
 //   D  64 B to 4 MiB, touched, and sizes differ by up to a quarter in each run, as with dynamic shapes
 //   X  64 B to 4 MiB; one thread allocates and touches, another releases, as a data loader hands over
 //
-// Other work on the computer bends the wall clock, so the processor's time is told as well, and how much the
-// others had. In X that is the time of the thread with more to do, without what it waits for the other.
-// Whether threads hinder one another (A2) is measured in turns: the first thread alone and then both, by a
-// plan, which shares nothing, and by the allocator.
+// Other work on the computer distorts the wall clock, so rows also have the processor time, and the share
+// that other programs used. In X this is the time of the busier thread, without its waits for the other.
+// Whether threads hinder one another (A2) is measured in turns: the first thread alone and then both, with a
+// static plan, which shares nothing, and with the allocator.
 #define _GNU_SOURCE  // binding to a processor
 #include "tensors.h"
 
@@ -99,7 +99,7 @@ bool tensors_allocator_can(tensors_allocator allocator, const tensors_cell* cell
 // ---------------------------------------------------------------------------------------------------
 // Threads and what they measured
 
-// Who works in a turn, and how memory is handed out meanwhile.
+// The threads of a turn, and their allocator.
 typedef enum turn { TURN_PLAN_ALONE, TURN_PLAN_TOGETHER, TURN_ALONE, TURN_TOGETHER, TURNS } turn;
 
 typedef struct tally {
@@ -454,7 +454,7 @@ static double peak_rss_mib(void) {
   return result;
 }
 
-// Seconds that all processors together have worked since the computer was started; 0 when it cannot be told.
+// Seconds that all processors have worked since the computer was started; 0 if unknown.
 static double busy_seconds(void) {
   char line[256];
   double sum = 0;

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What is done with the memory. Every cell has an operation: an allocation and the release of it.
+// The workloads. An operation of a cell is an allocation and its release.
 typedef struct tensors_cell {
   const char* name;
   size_t threads;
@@ -21,7 +21,7 @@ typedef struct tensors_cell {
   bool is_handed_over;  // the first thread allocates, the second releases
 } tensors_cell;
 
-// Who hands memory out.
+// The allocators.
 typedef enum tensors_allocator {
   TENSORS_LIBC,   // posix_memalign() and free(), which a preloaded library may replace
   TENSORS_CACHE,  // a toy: lists of each thread by size, which never give anything back

@@ -84,9 +84,9 @@ static float run_on_cache(size_t batch) {
   for (size_t i = 0; i < RUNS; i++) result = model_run(batch);
   must(tide_tensor_leave(cache));
   must(tide_cpu_get_stats(cache, &stats));
-  check(stats.hits > stats.misses, "the cache serves most requests");
-  (void)printf("  cache:  %3llu requests served from idle memory, %llu from the system\n",
-               (unsigned long long)stats.hits, (unsigned long long)stats.misses);
+  check(stats.num_hits > stats.num_misses, "the cache serves most requests");
+  (void)printf("  cache:  %3lld requests served from idle memory, %lld from the system\n",
+               (long long)stats.num_hits, (long long)stats.num_misses);
   tide_cpu_free(cache, NULL);
   return result;
 }

@@ -21,7 +21,7 @@ typedef struct fuzz_bytes {
   size_t left;
 } fuzz_bytes;
 
-// The next byte; behind the last, 0.
+// The next byte; 0 after the last.
 static inline uint8_t fuzz_take(fuzz_bytes* b) {
   if (b->left == 0) return 0;
   b->left--;

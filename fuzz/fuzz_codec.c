@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Fuzzes compressed files, through the reader of the command. The first byte says what the others are: a file
-// as it is, or what one of the codecs makes of them, a bit of that turned over or not. A file is read or
-// refused; and what was packed well is read exactly if it is without the codec.
+// Fuzzes compressed files through the reader of the command. The first byte decides whether the rest is a
+// file as it is, or is compressed by a codec first, with one bit flipped or not. A file is read or refused. A
+// file that was compressed correctly is read exactly if it is read without the codec.
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes);
 
-// A file without a name, and the path by which it can be opened all the same.
+// A file without a name, and a path by which it can be opened.
 static int fuzz_file = -1;
 static char fuzz_path[64];
 
@@ -44,7 +44,7 @@ static tide_status fuzz_read(const uint8_t* data, size_t bytes) {
   return status;
 }
 
-// What a codec makes of some bytes; returns how many it are.
+// Compresses some bytes with a codec; returns the size.
 static size_t fuzz_pack(const tool_codec* codec, const uint8_t* data, size_t bytes, uint8_t* out) {
   void* const encoder = codec->start(true);
   tool_flow flow = { .in = data, .in_bytes = bytes, .out = out, .out_room = FUZZ_PACKED, .is_last = true };

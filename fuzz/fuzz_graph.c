@@ -2,12 +2,11 @@
 // Copyright the Tidemark authors
 //
 // Fuzzes the graph planner. A graph is built from bytes: values, nodes, aliases, blocks inside nodes, some
-// with numbers that make no sense. If it is sealed, it is laid out under every algorithm, and by offsets at
-// random, which are mostly refused, with sizes of any height, and no two values that live at the same time
-// may lie over one another, by a look at every pair, unless their node permits it. Then it is run: each
-// value's bytes must be there for every reader, a view may be where the graph says so, outputs stay until
-// their generation is released, while sizes change, memory fails now and then, runs are cancelled and other
-// calls come in any order. Nothing is left at the end.
+// with invalid numbers. If it is sealed, it is laid out with any sizes under every algorithm, and by random
+// offsets, which are mostly refused. A check of every pair finds values that overlap in time and memory
+// without permission of their node. Then the graph is run: every reader must find a value's bytes, a view may
+// be where the graph says so, and outputs stay until their generation is released. Meanwhile sizes change,
+// memory fails, runs are cancelled, and other calls come in any order. Nothing is left at the end.
 //
 // The bytes: the building (see fuzz_build), options, sizes for the layouts, then runs (see fuzz_run_planner).
 #include <stdlib.h>
@@ -99,7 +98,7 @@ static void fuzz_add_value(fuzz_net* n, tide_graph_kind kind) {
   n->kinds[n->value_count++] = kind;
 }
 
-// A value of the graph, most often a late one; now and then a number that is none.
+// A value of the graph, most often a late one; now and then an invalid number.
 static uint32_t fuzz_take_value(fuzz_bytes* b, const fuzz_net* n) {
   const uint8_t byte = fuzz_take(b);
   if (byte >= 0xfc || n->value_count == 0) return byte == 0xff ? TIDE_GRAPH_NONE : n->value_count + byte % 4;
@@ -649,7 +648,7 @@ static void fuzz_query(fuzz_player* p, uint32_t number) {
   if (tide_planner_check(p->planner, number) == TIDE_OK) FUZZ_REQUIRE(number < p->net->node_count);
 }
 
-// A call in the middle of anything. Memory that is asked for out of turn is filled: it must be there.
+// A call at any time. Memory that is requested out of turn is written, to check that it exists.
 static void fuzz_do_any(fuzz_player* p) {
   const uint8_t how = fuzz_take(p->bytes);
   const uint32_t value = fuzz_take_value(p->bytes, p->net);

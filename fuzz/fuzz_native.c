@@ -29,7 +29,7 @@ static tide_status fuzz_read(memory_file* file, tide_trace** out) {
   return tide_trace_read(&source, &options, out);
 }
 
-// What was read within the limit of the options may need a little more to be read from the file we write.
+// A trace that was read within the memory limit may need a little more when it is read back.
 static void check_written(const tide_trace* trace) {
   char text[400];
   tide_trace* again = NULL;
@@ -45,7 +45,7 @@ static void check_written(const tide_trace* trace) {
   memory_file_fini(&file);
 }
 
-// In another format it is written to be read, or refused.
+// In another format the trace is refused, or written and read back.
 static void check_written_as(const tide_trace* trace, uint32_t format) {
   memory_file file = { 0 };
   tide_trace* again = NULL;

@@ -10,11 +10,10 @@
 //
 // The bytes: count of buffers, switches, count of pools, seed, nodes, the pool's capacities, the buffers (see
 // fuzz_take_buffer), and an offset for each. See fuzz_take_number for a number.
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "memory.h"
 #include "tidemark/plan.h"
 
 enum { FUZZ_BUFFERS = 24, FUZZ_GAPS = 3, FUZZ_POOLS = 3, FUZZ_TRIALS = 5000 };
@@ -136,7 +135,7 @@ typedef struct fuzz_window {
   uint64_t last;
 } fuzz_window;
 
-// What a buffer holds of its own bytes at an instant.
+// The part of its bytes that a buffer holds at an instant.
 static fuzz_window fuzz_window_at(const tide_plan_buffer* buffer, uint64_t instant) {
   if (instant < buffer->lower || instant >= buffer->upper) return (fuzz_window){ 0, 0 };
   for (size_t i = 0; i < buffer->gap_count; i++) {
@@ -307,30 +306,6 @@ static void fuzz_check_claims(const fuzz_case* c, const tide_plan* plan) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// A heap that ends
-
-typedef struct fuzz_heap {
-  atomic_size_t blocks;
-  atomic_size_t calls;
-  size_t last;  // the call that gets memory for the last time; 0: every one does
-} fuzz_heap;
-
-static void* fuzz_heap_alloc(void* user, size_t bytes, size_t alignment) {
-  fuzz_heap* const h = user;
-  void* address = NULL;
-  const size_t call = atomic_fetch_add(&h->calls, 1) + 1;
-  if ((h->last > 0 && call > h->last) || posix_memalign(&address, alignment, bytes) != 0) return NULL;
-  (void)atomic_fetch_add(&h->blocks, 1);
-  return address;
-}
-
-static void fuzz_heap_release(void* user, void* address, size_t bytes) {
-  (void)bytes;
-  (void)atomic_fetch_sub(&((fuzz_heap*)user)->blocks, 1);
-  free(address);
-}
-
-// ---------------------------------------------------------------------------------------------------
 // Solving
 
 static bool fuzz_on_progress(void* user, const tide_plan_progress* progress) {
@@ -480,7 +455,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   static fuzz_case c;
   fuzz_bytes b = { data, bytes };
   fuzz_take_case(&b, &c);
-  // A copy that ends where the problem ends, so that a sanitizer sees who reads on.
+  // A copy that ends where the problem ends, so that a sanitizer sees reads beyond it.
   tide_plan_buffer* const buffers = malloc(c.problem.count * sizeof *buffers + 1);
   FUZZ_REQUIRE(buffers != NULL);
   memcpy(buffers, c.buffers, c.problem.count * sizeof *buffers);

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "memory.h"
 #include "tidemark/profile.h"
 
 enum {
@@ -24,7 +24,6 @@ enum {
   FUZZ_STEPS = 40,
   FUZZ_RUNS = 12,
   FUZZ_PIECES = 128,
-  FUZZ_BLOCKS = 256,
   FUZZ_GONE = 8,
   FUZZ_LARGEST = 1 << 16  // the stores give no more
 };
@@ -54,31 +53,6 @@ static uint64_t fuzz_take_number(fuzz_bytes* b) {
   if (first < 0xc0) return first % 48;
   if (first < 0xe0) return (uint64_t)(first - 0xc0) << 8 | fuzz_take(b);
   return far[first % 16];
-}
-
-// ---------------------------------------------------------------------------------------------------
-// A heap that ends
-
-typedef struct fuzz_heap {
-  size_t blocks;
-  size_t calls;
-  size_t last;  // the call that gets memory for the last time; 0: every one does
-} fuzz_heap;
-
-static void* fuzz_heap_alloc(void* user, size_t bytes, size_t alignment) {
-  fuzz_heap* const h = user;
-  void* address = NULL;
-  h->calls++;
-  if (h->last > 0 && h->calls > h->last) return NULL;
-  FUZZ_REQUIRE(posix_memalign(&address, alignment, bytes) == 0);
-  h->blocks++;
-  return address;
-}
-
-static void fuzz_heap_release(void* user, void* address, size_t bytes) {
-  (void)bytes;
-  ((fuzz_heap*)user)->blocks--;
-  free(address);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -214,59 +188,6 @@ static void fuzz_run_arrays(fuzz_bytes* b) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Memory that is counted and fails
-
-typedef struct fuzz_block {
-  uint8_t* address;  // owned
-  size_t bytes;
-} fuzz_block;
-
-typedef struct fuzz_store {
-  fuzz_block blocks[FUZZ_BLOCKS];
-  size_t count;
-  size_t calls;
-  size_t failing;  // the call that fails; 0: none
-  bool has_failed;
-} fuzz_store;
-
-static tide_status fuzz_store_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
-  fuzz_store* const s = memory->user;
-  FUZZ_REQUIRE(bytes > 0 && alignment > 0 && (alignment & (alignment - 1)) == 0);
-  *out = NULL;
-  s->calls++;
-  if (s->calls == s->failing || bytes > FUZZ_LARGEST || s->count == FUZZ_BLOCKS) {
-    s->has_failed = true;
-    return TIDE_ERR_NO_MEMORY;
-  }
-  if (alignment < sizeof(void*)) alignment = sizeof(void*);
-  FUZZ_REQUIRE(posix_memalign(out, alignment, bytes) == 0);
-  memset(*out, 0x5a, bytes);
-  s->blocks[s->count++] = (fuzz_block){ *out, bytes };
-  return TIDE_OK;
-}
-
-static tide_status fuzz_store_release(const tide_memory* memory, void* address) {
-  fuzz_store* const s = memory->user;
-  FUZZ_REQUIRE(address != NULL);
-  for (size_t i = 0; i < s->count; i++) {
-    if (s->blocks[i].address != address) continue;
-    free(address);
-    s->blocks[i] = s->blocks[--s->count];
-    return TIDE_OK;
-  }
-  return TIDE_ERR_HANDLE;
-}
-
-static bool fuzz_store_has(const fuzz_store* s, const uint8_t* address, size_t bytes) {
-  for (size_t i = 0; i < s->count; i++) {
-    const fuzz_block* const block = &s->blocks[i];
-    if (address >= block->address && (size_t)(address - block->address) < block->bytes)
-      return bytes <= block->bytes - (size_t)(address - block->address);
-  }
-  return false;
-}
-
-// ---------------------------------------------------------------------------------------------------
 // A profile and what it handed out
 
 typedef struct fuzz_piece {
@@ -299,8 +220,7 @@ typedef struct fuzz_world {
 } fuzz_world;
 
 static bool fuzz_has_failed(const fuzz_side* s) {
-  return s->arenas.has_failed || s->fallback.has_failed ||
-         (s->taken.last > 0 && s->taken.calls > s->taken.last);
+  return s->arenas.has_failed || s->fallback.has_failed || fuzz_heap_has_failed(&s->taken);
 }
 
 static bool fuzz_is_strict_now(const fuzz_side* s) {
@@ -409,7 +329,7 @@ static void fuzz_release_elsewhere(fuzz_world* w, fuzz_side* s, size_t index) {
   if (errand.status == TIDE_OK) fuzz_forget(s, index);
 }
 
-// An address where nothing begins: it was released before, or lies inside a piece.
+// An address at which no block begins: it was released before, or lies inside a block.
 static void fuzz_release_wrong(fuzz_world* w, fuzz_side* s, uint8_t choice) {
   uint8_t* address = NULL;
   if (choice % 2 == 0 && s->gone_count > 0) address = s->gone[choice / 2 % FUZZ_GONE];
@@ -583,6 +503,7 @@ static void fuzz_take_options(fuzz_bytes* b, fuzz_side* s) {
   o->tolerance = second & 128 ? 0 : 0.25;
   o->trim_after = second / 16 % 4;
   o->plan_nodes = 200;
+  s->arenas.largest = s->fallback.largest = FUZZ_LARGEST;
   o->memory = (tide_memory){ fuzz_store_alloc, fuzz_store_release, &s->arenas, 0, (first & 128) == 0 };
   o->fallback = (tide_memory){ fuzz_store_alloc, fuzz_store_release, &s->fallback, 0, true };
   o->heap = &s->heap;

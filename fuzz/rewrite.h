@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What fuzz targets of formats share: any bytes are refused, or read within the memory that is allowed; and
-// what was read is written as bytes that read back to the same bytes.
+// Shared by fuzz targets of formats: any bytes are refused, or read within the allowed memory. What was read
+// is written as bytes that read back to the same bytes.
 #ifndef TIDEMARK_FUZZ_REWRITE_H
 #define TIDEMARK_FUZZ_REWRITE_H
 

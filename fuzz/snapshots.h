@@ -75,7 +75,7 @@ static inline void fuzz_trace_free(fuzz_heap* h, tide_trace* trace) {
   FUZZ_REQUIRE(h->taken == 0);
 }
 
-// Takes no more than there is time for.
+// Limits the input to what there is time for.
 static inline tide_status fuzz_sink_write(void* user, const void* data, size_t bytes) {
   memory_file* const file = user;
   if (bytes > FUZZ_WRITTEN - file->bytes) return MEMORY_FILE_FAILURE;
@@ -133,7 +133,7 @@ static inline void fuzz_check_json(const tide_trace* trace) {
   memory_file_fini(&third);
 }
 
-// Everything that is asked of some bytes. They come in pieces of any size, which they decide themselves.
+// Runs all checks on an input. It is read in pieces whose sizes it decides itself.
 static inline void fuzz_snapshot(uint32_t format, const uint8_t* data, size_t bytes) {
   memory_file file = { 0 };
   fuzz_heap h;

@@ -29,8 +29,8 @@ typedef struct preload_functions {
 // Always callable: until the functions are found, each entry finds them first.
 extern preload_functions preload_next __attribute__((visibility("hidden")));
 
-// While they are looked for, whoever looks may ask for memory: it gets one of a few pages of this library,
-// which are never taken back. Each begins at a multiple of its size.
+// The lookup itself may ask for memory. It gets one of a few static pages, which are never taken back. Each
+// page is aligned to its size.
 #define PRELOAD_PAGE_BYTES ((size_t)4096)
 bool preload_page_owns(const void* address);
 

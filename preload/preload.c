@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// libtidemark_preload.so: malloc and its relatives for an unmodified program (LD_PRELOAD). Requests above
-// a threshold are served by one CPU cache, the others by the next allocator. What the cache cannot or may not
-// serve goes to the next allocator as well, so that every refusal and its errno are the C library's.
+// libtidemark_preload.so: malloc and its relatives for an unmodified program (LD_PRELOAD). One CPU cache
+// serves requests above a threshold, the next allocator all others. Requests that the cache cannot serve also
+// go to the next allocator, so that refusals and errno are the C library's.
 //
-// Until the constructor has run, the threshold is out of reach and everything is passed on, without a test of
-// its own. The cache is never freed, so that blocks may be used and released until the process is gone.
+// Until the constructor has run, the threshold is the largest size, so everything is passed on without a
+// check of its own. The cache is never freed: blocks may be used and released until the process ends.
 //
-// free() of a small block is the commonest call. Blocks of the cache that are not small begin at pages, so
-// that the address itself says that a small block is not one of them; only pages are looked up.
+// free() of a small block is the most common call. Blocks of the cache that are not small begin at pages, so
+// most other blocks are recognised by their address alone; only addresses of pages are looked up.
 #include <errno.h>
 #include <malloc.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ TIDE_API void free_aligned_sized(void* address, size_t alignment, size_t bytes);
 TIDE_API void* pvalloc(size_t bytes);
 #endif
 
-#define EASY_ALIGNMENT ((size_t)64)  // every block of the cache has it
+#define EASY_ALIGNMENT ((size_t)64)  // of every block of the cache
 #define MAX_BYTES ((size_t)TIDE_CPU_MAX_BYTES)
 #define MAX_ALIGNMENT ((size_t)TIDE_CPU_MAX_ALIGNMENT)
 
@@ -39,14 +39,14 @@ static size_t threshold = SIZE_MAX;
 static uintptr_t alignment_mask = PRELOAD_PAGE_BYTES - 1;  // bits that no address of a block has
 static bool has_stats;
 
-// The thread is in a call of the cache. What that call, or a signal handler in the middle of it, asks for is
-// served by the next allocator.
+// The thread is in a call of the cache. Requests of that call, or of a signal handler during it, go to the
+// next allocator.
 static _Thread_local bool is_inside;
 
 static inline bool is_large(size_t bytes) { return bytes > threshold && bytes <= MAX_BYTES; }
 
 // ---------------------------------------------------------------------------------------------------
-// Calls of the cache. They leave errno alone; a request that it does not serve is NULL.
+// Calls of the cache. They preserve errno, and return NULL for a request that the cache does not serve.
 
 typedef struct visit {
   int errno_before;
@@ -93,8 +93,8 @@ static void* cache_resize(void* address, size_t bytes) {
   return status == TIDE_OK ? moved : NULL;
 }
 
-// A block that was released already, or an address in the middle of one, is a fault of the program that would
-// spread if it went on: it ends, as it does with the C library.
+// Releasing a block twice, or an address inside a block, is a fault of the program. It aborts, as the C
+// library does.
 static void cache_release(void* address) {
   const visit before = visit_begin();
   if (tide_cpu_release(address) != TIDE_OK) {
@@ -105,11 +105,11 @@ static void cache_release(void* address) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Whose a block is
+// The owner of a block
 
 typedef enum owner { OWNER_NEXT, OWNER_CACHE, OWNER_PAGES } owner;
 
-// Can the cache have a block there?
+// Can a block of the cache begin there?
 static inline bool is_candidate(const void* address) {
   return ((uintptr_t)address & alignment_mask) == 0 && address != NULL;
 }
@@ -127,8 +127,8 @@ static size_t usable_bytes(void* address, owner whose) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The work of the functions below, which call one another by these names: their own may be another library's.
-// What is rare stands apart, so that a small request is two instructions and a jump to the next allocator.
+// The work of the functions below. They call one another by these names, since their own may resolve to
+// another library. Rare paths are not inlined, so that a small request is two instructions and a jump.
 
 __attribute__((noinline)) static void* large_alloc(size_t bytes) {
   void* const address = cache_alloc(bytes, 1);
@@ -139,7 +139,7 @@ static inline void* any_alloc(size_t bytes) {
   return is_large(bytes) ? large_alloc(bytes) : preload_next.malloc(bytes);
 }
 
-// NULL for what the cache does not serve, wrong alignments among it.
+// NULL for requests that the cache does not serve, such as invalid alignments.
 static void* large_aligned(size_t alignment, size_t bytes) {
   const bool is_power_of_two = alignment != 0 && (alignment & (alignment - 1)) == 0;
   const bool is_served = is_large(bytes) && is_power_of_two && alignment <= MAX_ALIGNMENT;
@@ -162,7 +162,7 @@ static inline void any_free(void* address) {
   else preload_next.free(address);
 }
 
-// What realloc(address, 0) returns is the C library's choice: it makes it on a block of its own.
+// The result of realloc(address, 0) is the C library's choice, so it is asked with a block of its own.
 static void* realloc_to_nothing(void* address) {
   void* const block = preload_next.malloc(1);
   if (block == NULL) return NULL;
@@ -171,7 +171,7 @@ static void* realloc_to_nothing(void* address) {
   return result;
 }
 
-// From one owner to another.
+// Moves a block to the other allocator.
 static void* realloc_move(void* address, size_t old_bytes, size_t bytes) {
   void* const moved = any_alloc(bytes);
   if (moved == NULL) return NULL;
@@ -292,13 +292,13 @@ __attribute__((constructor)) static void preload_begin(void) {
 __attribute__((destructor)) static void preload_end(void) {
   tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
   if (!has_stats || tide_cpu_get_stats(cache, &stats) != TIDE_OK) return;
-  if (stats.hits + stats.misses + stats.uncached + stats.failures == 0) return;
-#define STATS_FORM(name) " " #name " %llu"
-#define STATS_VALUE(name) , (unsigned long long)stats.name
-  preload_say("%s[%ld]: threshold %zu live_peak_bytes %lld system_peak_bytes %lld cached_bytes "
+  if (stats.num_hits + stats.num_misses + stats.num_uncached + stats.num_ooms == 0) return;
+#define STATS_FORM(name) " " #name " %lld"
+#define STATS_VALUE(name) , (long long)stats.name
+  preload_say("%s[%ld]: threshold %zu active_peak_bytes %lld reserved_peak_bytes %lld cached_bytes "
               "%llu" TIDE_CPU_COUNTER_MAP(STATS_FORM),
-              program_invocation_short_name, (long)getpid(), threshold, (long long)stats.live_bytes.peak,
-              (long long)stats.system_bytes.peak,
+              program_invocation_short_name, (long)getpid(), threshold, (long long)stats.active_bytes.peak,
+              (long long)stats.reserved_bytes.peak,
               (unsigned long long)stats.cached_bytes TIDE_CPU_COUNTER_MAP(STATS_VALUE));
 #undef STATS_VALUE
 #undef STATS_FORM

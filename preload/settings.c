@@ -12,12 +12,12 @@
 
 #include "tidemark/cpu.h"
 
-// Blocks of the cache above this size are told from others by their addresses, and the C library, which keeps
-// small blocks well, begins to give large ones back to the system. See docs/preload.md for figures.
+// Above this size, blocks of the cache are recognised by their addresses, and the C library begins to give
+// memory back to the system. docs/results/preload.md has figures.
 #define DEFAULT_THRESHOLD TIDE_CPU_SMALL_BYTES
 #define DEFAULT_IDLE_NS ((uint64_t)10000000000)
 
-// A part of the text, which is not ended by a 0.
+// A part of the text, without a terminating 0.
 typedef struct words {
   const char* text;
   size_t length;
@@ -27,7 +27,7 @@ static bool words_are(words part, const char* text) {
   return part.length == strlen(text) && memcmp(part.text, text, part.length) == 0;
 }
 
-// Cuts off what stands before the first `end`, which is dropped; all of it when there is none.
+// Cuts off the text before the first `end`, which is dropped; all of it if there is none.
 static words words_cut(words* rest, char end) {
   const char* const found = memchr(rest->text, end, rest->length);
   const words part = { rest->text, found == NULL ? rest->length : (size_t)(found - rest->text) };
@@ -88,7 +88,7 @@ static bool read_switch(words value, void* out) {
   return *(bool*)out || words_are(value, "off");
 }
 
-// Every setting: name, how its value is read, what that looks like.
+// Every setting: name, reader of its value, form of the value.
 #define SETTING_MAP(X)                 \
   X(threshold, read_size, "SIZE")      \
   X(cached, read_limit, "SIZE|none")   \

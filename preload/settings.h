@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the user asked of the preload library in TIDEMARK_PRELOAD, and how the library speaks to him.
+// The settings in TIDEMARK_PRELOAD, and messages to the user.
 #ifndef TIDEMARK_PRELOAD_SETTINGS_H
 #define TIDEMARK_PRELOAD_SETTINGS_H
 

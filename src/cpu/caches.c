@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// All caches of the process, in the order they were made; and what happens to them in a fork.
-#include "cpu/caches.h"
+// All caches of the process, in the order they were made, and forks.
+#include "cpu/cache.h"
 
 #include <pthread.h>
 
 static tide__mutex caches_lock = TIDE__MUTEX_INIT(TIDE__RANK_CACHES);
 static tide_cpu_cache* caches_first;  // borrowed; shared under caches_lock, like the links
 static pthread_once_t caches_once = PTHREAD_ONCE_INIT;
-static _Atomic(tide_cpu_cache*) caches_default;  // owned, never freed
 
 // ---------------------------------------------------------------------------------------------------
-// Forks: a child has only the thread that forked, and finds every cache as if nobody else had been at work
+// Forks: all locks are held across a fork, so the child finds every cache in a consistent state
 
 static void fork_lock_cache(tide_cpu_cache* cache) {
   tide__thread_caches_before_fork(&cache->tcaches);
@@ -80,16 +79,4 @@ tide_cpu_cache* tide__caches_hold_next(tide_cpu_cache* cache) {
   tide__mutex_unlock(&caches_lock);
   if (cache != NULL) tide__cpu_drop(cache);
   return next;
-}
-
-tide_cpu_cache* tide__caches_default(void) {
-  return tide__load_acquire(&caches_default);  // pairs with the exchange below
-}
-
-tide_cpu_cache* tide__caches_set_default(tide_cpu_cache* made) {
-  tide_cpu_cache* now = NULL;
-  return atomic_compare_exchange_strong_explicit(&caches_default, &now, made, memory_order_acq_rel,
-                                                 memory_order_acquire)
-             ? made
-             : now;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The doors of the CPU cache. A small request takes an object from the thread's magazine of its class, and a
-// release puts one there: neither meets another thread. What goes beyond that (an empty magazine, pages, a
-// limit, the clock) leaves the thread cache first and then comes back.
+// Requests and releases. A small request takes an object from the thread's magazine of its class, and a
+// release puts one there: neither involves another thread. Everything else (an empty magazine, a new region,
+// a limit, the clock) is done outside the thread cache, which is entered again afterwards.
 #include "tidemark/cpu.h"
 
 #include "base/arith.h"
@@ -11,58 +11,52 @@
 #include "base/error.h"
 #include "base/sys.h"
 #include "cpu/cpu_release.h"
-#include "cpu/cpu_stats.h"
-#include "cpu/ending.h"
-#include "cpu/limits.h"
 #include "cpu/region_blocks.h"
 #include "memory/fill.h"
 
-// What is seldom done is kept out of the functions that every request goes through, so that these need no
-// stack.
+// Rare paths are kept out of the functions that every request goes through, so that these need no stack.
 #define CPU_SELDOM __attribute__((noinline))
 
 // ---------------------------------------------------------------------------------------------------
 // Around a thread cache
 
-// What is to be done when the thread cache has been left.
+// What to do after the thread cache has been left.
 typedef struct cpu_after {
-  bool looks;     // at the clock
+  bool sweeps;    // give old memory back, if it is time to
   bool enforces;  // the limit of cached bytes, of this zone
   tide__zone* zone;
 } cpu_after;
 
-// Tells the totals, and every few times the clock is looked at.
-static void tcache_tell(tide_cpu_cache* cache, tide__cpu_tcache* tcache, cpu_after* after) {
-  tide__cpu_tell(cache, tcache);
-  if (tcache->tally.tellings % TIDE__TELLINGS_PER_LOOK == 0) after->looks = true;
+static void tcache_flush_tally(tide_cpu_cache* cache, tide__cpu_tcache* tcache, cpu_after* after) {
+  tide__cpu_flush_tally(cache, tcache);
+  if (tcache->tally.flushes % TIDE__FLUSHES_PER_SWEEP == 0) after->sweeps = true;
 }
 
-// After something was noted in the thread cache that is entered.
-static inline void tcache_noted(tide_cpu_cache* cache, tide__cpu_tcache* tcache, cpu_after* after) {
-  if (tcache->tally.changes >= TIDE__CHANGES_PER_TELLING) tcache_tell(cache, tcache, after);
+static inline void tcache_flush_if_due(tide_cpu_cache* cache, tide__cpu_tcache* tcache, cpu_after* after) {
+  if (tcache->tally.changes >= TIDE__CHANGES_PER_FLUSH) tcache_flush_tally(cache, tcache, after);
 }
 
-// Looks at the clock, which blocks are stamped by when they become idle. A thread that has found it unchanged
-// many times looks only now and then: its next calls will come in the same tick as well.
-static void tcache_see_clock(tide_cpu_cache* cache, tide__cpu_tcache* tcache) {
+// Reads the clock, with which idle blocks are stamped. A thread that reads the same tick many times reads the
+// clock only now and then.
+static void tcache_read_clock(tide_cpu_cache* cache, tide__cpu_tcache* tcache) {
   tide__cpu_tally* const tally = &tcache->tally;
   if (tally->changes < tally->clock_at) return;
   const uint32_t before = tide__load_relaxed(&cache->stamp);
-  tally->same_ticks = tide__cpu_now(cache) == before ? tally->same_ticks + 1 : 0;
-  const bool is_often = tally->same_ticks >= TIDE__MANY_IN_A_TICK;
+  tally->same_ticks = tide__cpu_read_clock(cache) == before ? tally->same_ticks + 1 : 0;
+  const bool is_often = tally->same_ticks >= TIDE__READS_IN_A_TICK;
   tally->clock_at = tally->changes + (is_often ? TIDE__CHANGES_PER_CLOCK : 0);
 }
 
 static void cpu_do_after(tide_cpu_cache* cache, const cpu_after* after) {
   if (after->enforces) tide__cpu_enforce(cache, after->zone);
-  if (after->looks) tide__cpu_look(cache);
+  if (after->sweeps) tide__cpu_sweep_if_due(cache);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Small blocks
 
-// An object from a magazine; 0 if it is empty. An object that is live already was released by two threads at
-// the same moment, and is left to the one that has it.
+// Takes an object from a magazine; 0 if the magazine is empty, or if its newest object is not idle. Such an
+// object was released by two threads at the same moment, and is another thread's now.
 static inline uint64_t magazine_take(tide__cpu_magazine* magazine, uint32_t class_number) {
   const tide__idle_object object = magazine->top[-1];
   if (tide__load_relaxed(object.mark) != tide__mark_idle(class_number)) return 0;
@@ -72,7 +66,7 @@ static inline uint64_t magazine_take(tide__cpu_magazine* magazine, uint32_t clas
   return object.address;
 }
 
-// Every other way than the first.
+// Skips objects that are not idle, and refills an empty magazine.
 static uint64_t small_take(tide_cpu_cache* cache, tide__cpu_tcache* tcache, uint32_t class_number) {
   tide__cpu_magazine* const magazine = &tcache->magazines[class_number];
   uint64_t address = magazine_take(magazine, class_number);
@@ -90,14 +84,14 @@ CPU_SELDOM static tide_status small_alloc_slowly(tide_cpu_cache* cache, uint32_t
   *out = NULL;
   for (;;) {
     tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
-    if (tcache->magazines[class_number].takes_left == 0) tcache_tell(cache, tcache, &after);
+    if (tcache->magazines[class_number].takes_left == 0) tcache_flush_tally(cache, tcache, &after);
     address = small_take(cache, tcache, class_number);
-    tcache_noted(cache, tcache, &after);
+    tcache_flush_if_due(cache, tcache, &after);
     tide__thread_caches_leave(tcache);
     if (address != 0) break;
     const tide_status status = tide__slabs_grow(cache, class_number, tide__cpu_recover);
     if (status != TIDE_OK) {
-      tide__cpu_count(cache, TIDE__CPU_failures, status == TIDE_ERR_NO_MEMORY ? 1 : 0);
+      tide__cpu_count(cache, TIDE__CPU_num_ooms, status == TIDE_ERR_NO_MEMORY ? 1 : 0);
       return status;
     }
   }
@@ -124,16 +118,17 @@ static inline void magazine_put(tide__cpu_magazine* magazine, uint32_t class_num
   tide__store_relaxed(mark, tide__mark_idle(class_number));
 }
 
-// Puts an object back to its slab; the tally has it as one that came from there.
+// Returns an object to its slab without a magazine.
 static void small_put_back(tide__cpu_tcache* tcache, tide__slab* slab, uint32_t index) {
   tcache->tally.blocks--;
-  tcache->tally.bytes -= slab->object_bytes;  // behind the next line the slab may be another's
+  tcache->tally.bytes -= slab->object_bytes;  // after the next line the slab may have ended
   tide__slabs_put(slab, index);
   tcache->tally.changes++;
 }
 
-CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__slab* slab, uint64_t address,
-                                                   uint32_t index) {
+CPU_SELDOM static tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
+  uint32_t index = 0;
+  if (!tide__slab_index(slab, address, &index)) return tide__release_foreign(address);
   tide_cpu_cache* const cache = slab->cache;
   const uint32_t class_number = slab->class_number;
   cpu_after after = { 0 };
@@ -144,7 +139,7 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
     return tide__orphan_release(region, address);
   }
   const bool has_magazine = magazine->end > &tcache->objects[class_number][1];
-  // Before the claim, because the object may be in there already.
+  // Flush before the claim: in a double release the object may be in the magazine already.
   if (has_magazine && magazine->top == magazine->end) {
     tide__slabs_flush(cache, tcache, class_number, tide__cpu_magazine_count(tcache, class_number) / 2);
   }
@@ -154,7 +149,7 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
   }
   if (!has_magazine) small_put_back(tcache, slab, index);
   if (has_magazine) magazine_put(magazine, class_number, address, tide__slab_mark(slab, index));
-  tcache_noted(cache, tcache, &after);
+  tcache_flush_if_due(cache, tcache, &after);
   after.zone = &tcache->zone;
   after.enforces = !has_magazine;
   tide__cpu_hold(cache);
@@ -164,14 +159,8 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
   return TIDE_OK;
 }
 
-static tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
-  uint32_t index = 0;
-  if (!tide__slab_index(slab, address, &index)) return tide__release_foreign(address);
-  return small_release_beyond(region, slab, address, index);
-}
-
-// The commonest release: of a live object in the window, into a magazine that has room for it. The thread
-// caches of a cache that is ending are all slow, so that this is not for its objects.
+// The fast path of a release: a live object in the window goes into a magazine that has room. An ending cache
+// has no fast thread caches, so its objects do not take this path.
 static inline bool window_release(uint64_t address) {
   const uint64_t offset = address - tide__load_relaxed(&tide__window.address);
   if (offset >= TIDE__WINDOW_BYTES || tide__window.marks == NULL) return false;
@@ -193,9 +182,9 @@ static inline bool window_release(uint64_t address) {
 // Blocks of pages
 
 static tide_status pages_fail(tide_cpu_cache* cache, uint64_t pages) {
-  tide__cpu_count(cache, TIDE__CPU_failures, 1);
+  tide__cpu_count(cache, TIDE__CPU_num_ooms, 1);
   const uint64_t bytes = tide__load_relaxed(&cache->system_pages) << TIDE__PAGE_SHIFT;
-  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %llu bytes; the cache has %llu of the system",
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %llu bytes; the cache holds %llu of the system",
                    (unsigned long long)(pages << TIDE__PAGE_SHIFT), (unsigned long long)bytes);
 }
 
@@ -204,24 +193,24 @@ static tide_status pages_alloc(tide_cpu_cache* cache, uint64_t pages, uint64_t a
   cpu_after after = { 0 };
   for (uint32_t step = 0;;) {
     tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
-    tcache_see_clock(cache, tcache);
+    tcache_read_clock(cache, tcache);
     tide__zone_drain(&tcache->zone);
     const bool is_taken = tide__zone_take(&tcache->zone, pages, alignment, out);
     if (is_taken) {
       tide__cpu_note_pages(tcache, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
-      tcache_noted(cache, tcache, &after);
+      tcache_flush_if_due(cache, tcache, &after);
     }
     tide__thread_caches_leave(tcache);
     if (is_taken) break;
     if (!out->is_refused && tide__zone_grow(&tcache->zone, pages + alignment - 1) == TIDE_OK) continue;
     if (!tide__cpu_recover(cache, pages << TIDE__PAGE_SHIFT, &step)) return pages_fail(cache, pages);
   }
-  if (after.looks) cpu_do_after(cache, &after);
+  if (after.sweeps) cpu_do_after(cache, &after);
   return TIDE_OK;
 }
 
-// The commonest request: the thread's first region has an idle block for it, and no page that has no memory.
-// What the slow way does now and then, which is to look at the clock and to tell the totals, can wait.
+// The fast path of a request for pages: the thread's first region has an idle block for it, and all of its
+// pages have memory.
 static inline uint64_t pages_take_simply(tide_cpu_cache* cache, uint64_t pages) {
   tide__cpu_tcache* const tcache = tide__thread_caches_enter_fast(cache->tcaches.id);
   tide__region_place place = { 0 };
@@ -245,37 +234,37 @@ static tide_status pages_alloc_single(tide_cpu_cache* cache, uint64_t pages, uin
   for (uint32_t step = 0; tide__zone_take_single(&cache->zone, pages, alignment, out) != TIDE_OK;) {
     if (!tide__cpu_recover(cache, pages << TIDE__PAGE_SHIFT, &step)) return pages_fail(cache, pages);
   }
-  tide__cpu_count(cache, TIDE__CPU_uncached, 1);
+  tide__cpu_count(cache, TIDE__CPU_num_uncached, 1);
   tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
   tide__cpu_note_pages(tcache, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
-  tcache_noted(cache, tcache, &after);
+  tcache_flush_if_due(cache, tcache, &after);
   tide__thread_caches_leave(tcache);
   cpu_do_after(cache, &after);
   return TIDE_OK;
 }
 
-// Puts a claimed block into its zone, if that is the entered thread cache's, or leaves it there. False if it
-// is the common zone's.
+// Returns a claimed block to its zone: directly if the zone is that of the entered thread cache, otherwise
+// through its list of remote frees. False if it is the common zone.
 static bool pages_return(tide__cpu_tcache* tcache, tide__region* region, uint64_t page, uint64_t bytes,
                          cpu_after* after) {
   tide__zone* const zone = region->zone;
   after->zone = zone;
   if (zone == &tcache->zone) {
     tide__zone_drain(zone);
-    tide__zone_put(zone, region, page);
+    tide__zone_put(zone, region, page, tide__load_relaxed(&zone->cache->stamp));
     after->enforces = tide__zone_cached(zone) > zone->allowance;
     return true;
   }
   if (zone->tcache == NULL) return false;
-  tide__zone_leave(zone, region, page);
+  tide__zone_free_remote(zone, region, page);
   const uint64_t limit = tide__load_relaxed(&zone->cache->max_cached_bytes);
   if (limit != TIDE_NO_LIMIT) {
-    after->enforces = tide__add_relaxed(&zone->leaving_bytes, bytes) + bytes > limit / 16;
+    after->enforces = tide__add_relaxed(&zone->remote_bytes, bytes) + bytes > limit / 16;
   }
   return true;
 }
 
-// The commonest release: of the thread's own zone, and nothing else to be done.
+// The fast path of a release of pages: to the thread's own zone, with nothing else to do.
 static inline bool pages_put_simply(tide_cpu_cache* cache, tide__region* region, uint64_t page) {
   tide__cpu_tcache* const tcache = tide__thread_caches_enter_fast(cache->tcaches.id);
   uint64_t pages = 0;
@@ -310,11 +299,11 @@ static tide_status pages_release(tide__region* region, uint64_t page, uint64_t a
     return status;
   }
   const uint64_t bytes = pages << TIDE__PAGE_SHIFT;
-  tcache_see_clock(cache, tcache);
+  tcache_read_clock(cache, tcache);
   const bool is_returned = pages_return(tcache, region, page, bytes, &after);
   tide__cpu_note_pages(tcache, -1, -(int64_t)bytes);
-  tcache_noted(cache, tcache, &after);
-  const bool has_more = !is_returned || after.enforces || after.looks;
+  tcache_flush_if_due(cache, tcache, &after);
+  const bool has_more = !is_returned || after.enforces || after.sweeps;
   if (has_more) tide__cpu_hold(cache);
   tide__thread_caches_leave(tcache);
   if (has_more) {
@@ -329,7 +318,7 @@ static tide_status pages_release(tide__region* region, uint64_t page, uint64_t a
 // ---------------------------------------------------------------------------------------------------
 // Memory
 
-// What is fresh holds zeros already.
+// Fresh memory holds zeros already.
 static void cpu_fill(tide_fill fill, void* address, uint64_t bytes, bool is_fresh) {
   if (fill == TIDE_FILL_ZEROS && is_fresh) return;
   tide__memory_fill(fill, address, bytes);
@@ -340,7 +329,7 @@ static bool cpu_is_small(uint64_t bytes, uint64_t alignment) {
   return alignment <= TIDE__CPU_ALIGNMENT || (alignment <= TIDE__PAGE_BYTES && bytes <= TIDE__PAGE_BYTES);
 }
 
-// The class of a small request. Objects of a power of two are multiples of it.
+// The class of a small request. Objects whose size is a power of two are aligned to it.
 static uint32_t cpu_small_class(uint64_t bytes, uint64_t alignment) {
   uint64_t wanted = bytes;
   if (alignment > TIDE__CPU_ALIGNMENT) {
@@ -373,16 +362,16 @@ CPU_SELDOM static tide_status cpu_alloc_checked(tide_cpu_cache* cache, uint64_t 
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "alloc: the result is NULL");
   *out = NULL;
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "alloc: the cache is NULL");
-  TIDE_REQUIRE(bytes <= TIDE_CPU_MAX_BYTES, TIDE_ERR_ARGUMENT, "alloc: %llu bytes are more than %llu",
-               (unsigned long long)bytes, (unsigned long long)TIDE_CPU_MAX_BYTES);
+  TIDE_REQUIRE(bytes <= TIDE_CPU_MAX_BYTES, TIDE_ERR_ARGUMENT,
+               "alloc: %llu bytes are above the limit of %llu", (unsigned long long)bytes,
+               (unsigned long long)TIDE_CPU_MAX_BYTES);
   TIDE_REQUIRE(tide__is_power_of_two(alignment) && alignment <= TIDE_CPU_MAX_ALIGNMENT, TIDE_ERR_ARGUMENT,
-               "alloc: %llu is no alignment", (unsigned long long)alignment);
+               "alloc: %llu is not an alignment", (unsigned long long)alignment);
   return bytes != 0 ? cpu_alloc(cache, bytes, alignment, fill, out) : TIDE_OK;
 }
 
-// All but small blocks; apart, so that those need no room on the stack.
-__attribute__((noinline)) static tide_status cpu_alloc_beyond(tide_cpu_cache* cache, size_t bytes,
-                                                              void** out) {
+// Requests that are not small, or are to be filled.
+CPU_SELDOM static tide_status cpu_alloc_beyond(tide_cpu_cache* cache, size_t bytes, void** out) {
   if (cache != NULL && out != NULL && bytes < cache->fast_pages_bytes && bytes != 0) {
     const uint64_t address = pages_take_simply(cache, (bytes + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT);
     *out = tide__pointer(address);
@@ -414,7 +403,7 @@ CPU_SELDOM static tide_status cpu_release(uint64_t address) {
   tide__region* const region = tide__region_at(address);
   if (region == NULL || !tide__is_aligned(address, TIDE__CPU_ALIGNMENT))
     return tide__release_foreign(address);
-  const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
+  const uint64_t page = tide__region_page(region, address);
   tide__slab* const slab = tide__region_slab(region, page);
   if (slab != NULL) return small_release(region, slab, address);
   if (!tide__is_aligned(address, TIDE__PAGE_BYTES)) return tide__release_foreign(address);
@@ -426,7 +415,7 @@ tide_status tide_cpu_release(void* pointer) {
   return window_release(address) ? TIDE_OK : cpu_release(address);
 }
 
-// The cache is held while it is at work, unless it is ending.
+// The cache is held meanwhile, unless it is ending.
 tide_status tide_cpu_forget(void* pointer) {
   const uint64_t address = tide__address(pointer);
   if (pointer == NULL) return TIDE_OK;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Checks the invariants of a cache, the numbers of which stand in region.h and zone.h: R1 to R4 are 1 to 4,
-// Z1 is 5; 6: a slab is as it must be; 7: magazines; 8: the statistics are the sums.
+// Checks the invariants of a cache. Numbers 1 to 4 are R1 to R4 of region.h (1 includes R5), 5 is Z1 of
+// zone.h, 6 is about slabs, 7 about magazines, 8 about the sums over all regions.
 #include "base/error.h"
-#include "cpu/upkeep.h"
+#include "cpu/cache.h"
 
 enum {
   CHECK_BLOCKS = 1,
@@ -17,11 +17,10 @@ enum {
   CHECK_SUMS
 };
 
-// What is found on the way through all regions.
+// Sums over all regions.
 typedef struct check_sums {
   uint64_t resident_pages;
-  uint64_t page_blocks;  // live blocks of pages,
-  uint64_t page_bytes;   // and their bytes
+  uint64_t page_blocks;  // live blocks of pages
   uint64_t slab_pages;
 } check_sums;
 
@@ -31,7 +30,7 @@ static int check_fail(int invariant, const char* text, uint64_t found, uint64_t 
   return invariant;
 }
 
-// One block of a region: how many pages it has; 0: it is broken.
+// Returns how many pages a block has; 0: it is broken.
 static uint64_t check_block(const tide__region* region, uint64_t page, bool was_idle, uint64_t* idle,
                             check_sums* sums) {
   const uint64_t tag = tide__load_relaxed(&region->pages[page].tag);
@@ -47,11 +46,8 @@ static uint64_t check_block(const tide__region* region, uint64_t page, bool was_
     if (was_idle || (pages > 1 && tide__tag_kind(tail) != TIDE__PAGE_TAIL)) return 0;
     return pages > 1 && tide__tag_pages(tail) != pages ? 0 : pages;
   }
-  if (kind == TIDE__PAGE_LIVE) {
-    sums->page_blocks++;
-    sums->page_bytes += pages << TIDE__PAGE_SHIFT;
-  }
-  return kind == TIDE__PAGE_LIVE || kind == TIDE__PAGE_LEAVING ? pages : 0;
+  sums->page_blocks += kind == TIDE__PAGE_LIVE;
+  return kind == TIDE__PAGE_LIVE || kind == TIDE__PAGE_RELEASED ? pages : 0;
 }
 
 static uint64_t check_bins(const tide__region* region) {
@@ -107,7 +103,7 @@ static int check_zone(const tide__zone* zone, check_sums* sums) {
   return idle == zone->idle_pages ? 0 : check_fail(CHECK_IDLE, "idle pages", zone->idle_pages, idle);
 }
 
-static int check_tcache(const tide__cpu_tcache* tcache, check_sums* sums) {
+static int check_magazines(const tide__cpu_tcache* tcache) {
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
     const uint32_t count = tide__cpu_magazine_count(tcache, i);
     if (tcache->magazines[i].top > tcache->magazines[i].end ||
@@ -120,7 +116,7 @@ static int check_tcache(const tide__cpu_tcache* tcache, check_sums* sums) {
         return check_fail(CHECK_MAGAZINES, "the mark of an idle object", mark, i + 1);
     }
   }
-  return check_zone(&tcache->zone, sums);
+  return 0;
 }
 
 static int check_slab(const tide__slab* slab) {
@@ -151,12 +147,11 @@ static int check_slabs(tide_cpu_cache* cache, const check_sums* sums) {
 
 static int check_sums_agree(tide_cpu_cache* cache, const check_sums* sums) {
   const uint64_t system_pages = tide__load_relaxed(&cache->system_pages);
+  const uint64_t live = (uint64_t)cache->active.current;
   if (system_pages != sums->resident_pages) {
     return check_fail(CHECK_SUMS, "pages of the system", system_pages, sums->resident_pages);
   }
-  return (uint64_t)cache->live.current >= sums->page_blocks
-             ? 0
-             : check_fail(CHECK_SUMS, "live blocks", (uint64_t)cache->live.current, sums->page_blocks);
+  return live >= sums->page_blocks ? 0 : check_fail(CHECK_SUMS, "live blocks", live, sums->page_blocks);
 }
 
 static int check_all(tide_cpu_cache* cache) {
@@ -164,18 +159,17 @@ static int check_all(tide_cpu_cache* cache) {
   tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
   int broken = 0;
   tide__ignore(tide_cpu_get_stats(cache, &stats));
-  for (tide__thread_cache* at = tide__thread_caches_first(&cache->tcaches); at != NULL && broken == 0;
-       at = at->next) {
-    tide__thread_cache_take(at);
-    broken = check_tcache((tide__cpu_tcache*)at, &sums);
-    tide__thread_cache_give(at);
+  for (tide__zone* zone = NULL; broken == 0 && (zone = tide__zones_next(cache, zone)) != NULL;) {
+    tide__zone_lock(zone);
+    if (zone->tcache != NULL) broken = check_magazines(zone->tcache);
+    if (broken == 0) broken = check_zone(zone, &sums);
+    tide__zone_unlock(zone);
   }
-  if (broken == 0) broken = check_zone(&cache->zone, &sums);
   if (broken == 0) broken = check_slabs(cache, &sums);
   return broken != 0 ? broken : check_sums_agree(cache, &sums);
 }
 
-// The helper rests meanwhile.
+// The helper is stopped meanwhile.
 int tide_cpu_check(tide_cpu_cache* cache) {
   if (cache == NULL) return check_fail(CHECK_SUMS, "caches", 0, 1);
   const bool had_helper = cache->has_helper;

@@ -5,25 +5,24 @@
 #include "base/arith.h"
 #include "cpu/cache.h"
 
-// Behind the top of a region there is no memory.
+// Beyond the top of a region there is no memory.
 bool tide_cpu_owns(const void* pointer) {
   const uint64_t address = tide__address(pointer);
   const tide__region* const region = tide__region_at(address);
-  return region != NULL && (address - region->address) >> TIDE__PAGE_SHIFT < tide__load_relaxed(&region->top);
+  return region != NULL && tide__region_page(region, address) < tide__load_relaxed(&region->top);
 }
 
 static void find_object(const tide__slab* slab, uint64_t address, tide_cpu_info* out) {
   const uint64_t bytes = slab->object_bytes;
   const uint64_t begin = tide__load_relaxed(&slab->address);
   const uint64_t index = (address - begin) / bytes;
-  if (index >= slab->capacity) return;  // the rest of the pages
+  if (index >= slab->capacity) return;  // the unused end of the slab
   out->address = tide__pointer(begin + index * bytes);
   out->bytes = bytes;
   out->is_live = tide__load_relaxed(tide__slab_mark(slab, (uint32_t)index)) >= TIDE__MARK_LIVE;
 }
 
-// The first page of the block around a page: pages inside a block say nothing, so one goes back to where one
-// does. Blocks are seldom asked about by their inside.
+// Finds the block around a page. Pages inside a block have no record, so this walks back to the first one.
 static void find_pages(const tide__region* region, uint64_t page, tide_cpu_info* out) {
   uint64_t tag = tide__load_acquire(&region->pages[page].tag);  // pairs with page_set
   uint64_t first = page;
@@ -41,7 +40,7 @@ static void find_pages(const tide__region* region, uint64_t page, tide_cpu_info*
 }
 
 static void find_in(const tide__region* region, uint64_t address, tide_cpu_info* out) {
-  const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
+  const uint64_t page = tide__region_page(region, address);
   const uint64_t tag = tide__load_acquire(&region->pages[page].tag);  // pairs with slab_mark_pages
   out->is_ours = true;
   if (tide__load_relaxed(&region->zone->cache->is_ending) == 0) out->cache = region->zone->cache;
@@ -52,7 +51,7 @@ static void find_in(const tide__region* region, uint64_t address, tide_cpu_info*
   }
   tide_cpu_info found = *out;
   find_object(slab, address, &found);
-  // A slab that ended meanwhile may be at another place by now.
+  // A slab that ended meanwhile may have been used again elsewhere.
   if (tide__load_acquire(&region->pages[page].tag) == tag) *out = found;
 }
 

@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Making a cache, the default one, and upkeep when it is asked for.
+// Making a cache, its upkeep on request, and the cache as a source of memory.
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/sized.h"
 #include "base/sys.h"
-#include "cpu/caches.h"
-#include "cpu/upkeep.h"
-#include "cpu/limits.h"
+#include "cpu/cache.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Options
 
 static tide_status options_check(const tide_cpu_options* options) {
   const tide_memory* const memory = &options->memory;
-  TIDE_REQUIRE(options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT, "cpu_new: %u is nothing to fill with",
+  TIDE_REQUIRE(options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT, "cpu_new: %u is not a fill",
                (unsigned)options->fill);
   TIDE_REQUIRE((memory->alloc == NULL) == (memory->release == NULL), TIDE_ERR_ARGUMENT,
                "cpu_new: the memory has only one of its functions");
   TIDE_REQUIRE(memory->alloc == NULL || memory->is_host, TIDE_ERR_ARGUMENT,
-               "cpu_new: the memory is not of this computer");
+               "cpu_new: the memory is not host memory");
   TIDE_REQUIRE(tide__is_aligned(options->region_bytes, TIDE__REGION_UNIT) &&
                    options->region_bytes <= TIDE_CPU_MAX_BYTES,
-               TIDE_ERR_ARGUMENT, "cpu_new: regions of %llu bytes are not whole units of 2 MiB",
+               TIDE_ERR_ARGUMENT,
+               "cpu_new: region_bytes is %llu, which is not a multiple of 2 MiB or is too large",
                (unsigned long long)options->region_bytes);
   TIDE_REQUIRE(options->max_block_bytes >= TIDE__SMALL_MAX_BYTES, TIDE_ERR_ARGUMENT,
                "cpu_new: max_block_bytes is %llu, which is below 64 KiB",
@@ -43,7 +42,7 @@ static void tcache_init(void* memory, void* owner) {
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
     tide__cpu_magazine* const magazine = &tcache->magazines[i];
     magazine->object_bytes = (uint32_t)(tide__class_units(i) << TIDE__SMALL_UNIT_SHIFT);
-    magazine->takes_left = TIDE__TAKES_PER_TELLING;
+    magazine->takes_left = TIDE__TAKES_PER_FLUSH;
     magazine->top = &tcache->objects[i][1];
     tcache->objects[i][0].mark = &tcache->no_mark;
   }
@@ -87,7 +86,7 @@ tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu_cache** out) 
   cache_set_up(cache, options, heap);
   if (!tide__thread_caches_init(&cache->tcaches, heap, sizeof(tide__cpu_tcache), tcache_init, cache)) {
     tide__heap_release(heap, cache, 1, sizeof *cache);
-    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for the tcache of a cache");
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for a thread cache");
   }
   tide__caches_add(cache);
   const tide_status status = tide__cpu_start_helper(cache);
@@ -96,45 +95,21 @@ tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu_cache** out) 
   return status;
 }
 
-// Several threads may make one at the same time. No lock is held meanwhile, so that a fork finds none taken.
-tide_status tide_cpu_default(tide_cpu_cache** out) {
-  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "cpu_default: the result is NULL");
-  *out = tide__caches_default();
-  if (*out != NULL) return TIDE_OK;
-  tide_cpu_cache* made = NULL;
-  TIDE_TRY(tide_cpu_new(NULL, &made));
-  *out = tide__caches_set_default(made);
-  if (*out != made) tide_cpu_free(made, NULL);
-  return TIDE_OK;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Upkeep
 
-tide_status tide_cpu_trim(tide_cpu_cache* cache, uint64_t bytes) {
+tide_status tide_cpu_trim(tide_cpu_cache* cache, uint64_t keep_bytes) {
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "trim: the cache is NULL");
-  tide__cpu_trim(cache, bytes);
-  return TIDE_OK;
-}
-
-tide_status tide_cpu_trim_all(uint64_t bytes) {
-  uint64_t all = 0;
-  for (tide_cpu_cache* cache = NULL; (cache = tide__caches_hold_next(cache)) != NULL;)
-    all += tide__cpu_cached(cache);
-  for (tide_cpu_cache* cache = NULL; (cache = tide__caches_hold_next(cache)) != NULL;) {
-    const uint64_t others = all - tide__min(all, tide__cpu_cached(cache));
-    tide__cpu_trim(cache, bytes - tide__min(bytes, others));
-    all = others + tide__cpu_cached(cache);
-  }
+  tide__cpu_trim(cache, keep_bytes);
   return TIDE_OK;
 }
 
 tide_status tide_cpu_poll(tide_cpu_cache* cache) {
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "poll: the cache is NULL");
   if (cache->tick_ns == 0) return TIDE_OK;
-  tide__cpu_look(cache);
-  tide__cpu_sweep(cache, TIDE__TICKS_PER_IDLE);
-  tide__cpu_sweep(cache, TIDE__TICKS_PER_IDLE);  // which finds the magazines of threads that rest untouched
+  tide__cpu_sweep_if_due(cache);
+  tide__cpu_sweep(cache);
+  tide__cpu_sweep(cache);  // empties magazines that were not used since the first
   return TIDE_OK;
 }
 
@@ -148,7 +123,7 @@ tide_status tide_cpu_release_any(tide_cpu_cache* cache, void* address) {
   const tide_memory* const own = &cache->options.memory;
   const tide_memory source = own->release != NULL ? *own : tide_memory_cpu();
   TIDE_TRY(source.release(&source, address));
-  tide__cpu_count(cache, TIDE__CPU_foreign, 1);
+  tide__cpu_count(cache, TIDE__CPU_num_foreign, 1);
   return TIDE_OK;
 }
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Releases that are refused, and releases without the calling thread's thread cache.
+// Refused releases, and releases that do not use the calling thread's thread cache.
 #include "cpu/cpu_release.h"
 
 #include "base/arith.h"
 #include "base/error.h"
-#include "cpu/cpu_stats.h"
 
 tide_status tide__release_twice(tide_cpu_cache* cache, uint64_t address) {
-  tide__cpu_count(cache, TIDE__CPU_double_releases, 1);
+  tide__cpu_count(cache, TIDE__CPU_num_double_releases, 1);
   return TIDE_FAIL(TIDE_ERR_STATE, "the block at 0x%llx was released already", (unsigned long long)address);
 }
 
@@ -17,8 +16,8 @@ tide_status tide__release_foreign(uint64_t address) {
   return TIDE_FAIL(TIDE_ERR_ARGUMENT, "no block of a cache begins at 0x%llx", (unsigned long long)address);
 }
 
-// What is wrong with the release of a block that is not live. Idle neighbours are joined, so that any page of
-// idle memory may have been the first of a block; with the lock of the zone nobody is just joining them.
+// Adjacent idle blocks are joined, so any page of idle memory may have been the first of a block. The lock of
+// the zone keeps others from joining blocks meanwhile.
 tide_status tide__pages_refuse(const tide__region* region, uint64_t address) {
   tide__zone* const zone = region->zone;
   tide__zone_lock(zone);
@@ -40,7 +39,7 @@ static tide_status small_release_slowly(tide__slab* slab, uint64_t address, tide
 
 tide_status tide__cpu_release_slowly(tide__region* region, uint64_t address, tide__release_how how) {
   tide__zone* const zone = region->zone;
-  const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
+  const uint64_t page = tide__region_page(region, address);
   tide__slab* const slab = tide__region_slab(region, page);
   uint64_t pages = 0;
   if (slab != NULL) return small_release_slowly(slab, address, how);

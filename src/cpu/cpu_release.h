@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Whose a released block is: of several threads that release it, one has it. And releases that are refused,
-// or that do without the calling thread's thread cache.
+// Claims: of several threads that release a block, one succeeds. Also refused and slow releases.
 #ifndef TIDEMARK_SRC_CPU_CPU_RELEASE_H
 #define TIDEMARK_SRC_CPU_CPU_RELEASE_H
 
 #include "cpu/cache.h"
 
-// The slab a page is part of, or NULL.
-static inline tide__slab* tide__region_slab(const tide__region* region, uint64_t page) {
-  return tide__tag_slab(tide__load_relaxed(&region->pages[page].tag));
-}
-
-// Which object begins at an address; false: none. The lower bits of the product are below the reciprocal iff
-// the offset is a multiple of the size.
+// The index of the object that begins at an address; false: none does. The lower bits of the product are
+// below the reciprocal iff the offset is a multiple of the object size.
 static inline bool tide__slab_index(const tide__slab* slab, uint64_t address, uint32_t* out) {
   const uint64_t product = (address - tide__load_relaxed(&slab->address)) * slab->reciprocal;
   const uint64_t index = product >> TIDE__SLAB_SHIFT;
@@ -22,7 +16,7 @@ static inline bool tide__slab_index(const tide__slab* slab, uint64_t address, ui
   return index < slab->capacity && (product & (((uint64_t)1 << TIDE__SLAB_SHIFT) - 1)) < slab->reciprocal;
 }
 
-// Whoever changes the mark from live to idle has released the object. Returns false if it is not live.
+// Changes the mark of an object from live to idle. Returns false if it is not live.
 static inline bool tide__slab_claim(tide__slab* slab, uint32_t index) {
   uint8_t live = tide__mark_live(slab->class_number);
   return atomic_compare_exchange_strong_explicit(tide__slab_mark(slab, index), &live,
@@ -30,27 +24,27 @@ static inline bool tide__slab_claim(tide__slab* slab, uint32_t index) {
                                                  memory_order_relaxed);
 }
 
-// Whoever changes LIVE to LEAVING has released the block. Returns false if it is not live.
+// Changes the tag of a block from LIVE to RELEASED. Returns false if it is not live.
 static inline bool tide__pages_claim(tide__region* region, uint64_t page, uint64_t* out_pages) {
   uint64_t tag = tide__load_relaxed(&region->pages[page].tag);
   *out_pages = tide__tag_pages(tag);
   return tide__tag_kind(tag) == TIDE__PAGE_LIVE &&
          atomic_compare_exchange_strong_explicit(&region->pages[page].tag, &tag,
-                                                 tide__tag(TIDE__PAGE_LEAVING, *out_pages, 0),
+                                                 tide__tag(TIDE__PAGE_RELEASED, *out_pages, 0),
                                                  memory_order_acq_rel, memory_order_relaxed);
 }
 
-// Reports a release of what was released already, or of what no block begins at. The third finds out which it
-// is, for pages that could not be claimed.
+// Report a release of a block that was released already, or of an address at which no block begins. The third
+// finds out which it is, for pages that could not be claimed.
 tide_status tide__release_twice(tide_cpu_cache* cache, uint64_t address);
 tide_status tide__release_foreign(uint64_t address);
 tide_status tide__pages_refuse(const tide__region* region, uint64_t address);
 
 typedef enum tide__release_how {
-  TIDE__RELEASE_FORGET,  // its memory goes back to the system
-  TIDE__RELEASE_ORPHAN   // its cache is ending: the statistics, which nobody asks for now, stay as they are
+  TIDE__RELEASE_FORGET,  // give its memory back to the system
+  TIDE__RELEASE_ORPHAN   // its cache is ending, and its statistics are no longer kept
 } tide__release_how;
-// Takes a block back without the calling thread's thread cache: slower.
+// Releases a block without the calling thread's thread cache.
 tide_status tide__cpu_release_slowly(tide__region* region, uint64_t address, tide__release_how how);
 
 #endif

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Blocks that change their size, and blocks that are handed over to the program.
+// Resizing of blocks.
 #include <string.h>
 
 #include "base/arith.h"
 #include "base/error.h"
-#include "cpu/limits.h"
+#include "cpu/cache.h"
 #include "memory/fill.h"
-
-// ---------------------------------------------------------------------------------------------------
-// Resizing
 
 typedef enum resize_result { RESIZE_DONE, RESIZE_REFUSED, RESIZE_OPENED } resize_result;
 
-// Opens the pages behind a block, if that is what it cannot grow for. The thread cache is left.
+// Opens the pages behind a block, if it cannot grow because they are not open. Leaves the thread cache.
 static resize_result resize_open(tide__cpu_tcache* tcache, tide__region* region, uint64_t page,
                                  uint64_t pages) {
   const bool is_shut = region->zone == &tcache->zone && tide__region_needs_open(region, page, pages);
@@ -26,10 +23,10 @@ static resize_result resize_open(tide__cpu_tcache* tcache, tide__region* region,
                                                                                : RESIZE_REFUSED;
 }
 
-// Tries to resize a block of pages where it is. Only the thread whose zone it lies in can.
+// Tries to resize a block of pages in place, which only the owner of its zone can.
 static resize_result resize_pages(tide_cpu_cache* cache, uint64_t address, uint64_t bytes) {
   tide__region* const region = tide__region_at(address);
-  const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
+  const uint64_t page = tide__region_page(region, address);
   const uint64_t pages = (bytes + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT;
   tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
   bool is_done = false;
@@ -54,7 +51,7 @@ static bool resize_in_place(tide_cpu_cache* cache, uint64_t address, uint64_t by
   return result == RESIZE_DONE;
 }
 
-// May a block of `room` bytes go on with `bytes`? Yes if it is as large as a new one would be.
+// Is a block of `room` bytes as large as a new one for `bytes` would be?
 static bool resize_fits(uint64_t room, uint64_t bytes) {
   if (bytes > room) return false;
   const bool is_small = room <= TIDE__SMALL_MAX_BYTES;
@@ -83,7 +80,7 @@ tide_status tide_cpu_resize(tide_cpu_cache* cache, void* address, size_t bytes, 
   if (address == NULL) return tide_cpu_alloc(cache, bytes, out);
   const tide_cpu_info info = tide_cpu_find(address);
   const bool is_block = info.is_ours && info.address == address;
-  if (bytes == 0 || !is_block || !info.is_live) {  // what is no block is refused by the release
+  if (bytes == 0 || !is_block || !info.is_live) {  // the release refuses what is not a block
     return tide_cpu_release(address);
   }
   if (resize_fits(info.bytes, bytes)) {
@@ -98,27 +95,4 @@ tide_status tide_cpu_resize(tide_cpu_cache* cache, void* address, size_t bytes, 
     return TIDE_OK;
   }
   return resize_by_copy(cache, &info, bytes, out);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Handing over
-
-// A live block keeps the records of its cache, also of one that has ended, so that it is counted before it
-// goes.
-tide_status tide_cpu_detach(void* address, void** out) {
-  const tide_memory cpu = tide_memory_cpu();
-  void* copy = NULL;
-  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "detach: the result is NULL");
-  *out = NULL;
-  const tide_cpu_info info = tide_cpu_find(address);
-  if (!info.is_live || info.address != address) {  // what is no block is refused by the release
-    return tide_cpu_release(address);
-  }
-  TIDE_TRY(cpu.alloc(&cpu, info.bytes, TIDE__CPU_ALIGNMENT, &copy));
-  memcpy(copy, address, info.bytes);
-  tide__cpu_count(tide__region_at(tide__address(address))->zone->cache, TIDE__CPU_detached, 1);
-  const tide_status status = tide_cpu_release(address);
-  if (status == TIDE_OK) *out = copy;
-  else (void)cpu.release(&cpu, copy);
-  return status;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Statistics. What happens in a magazine is not counted one by one: live is what came from the slabs less
-// what is idle in the magazines, and how high it rose follows from how low the magazines stood. Each thread
-// cache tells the totals now and then, and whoever asks takes the rest.
-#include "cpu/cpu_stats.h"
+// Statistics. Calls that a magazine serves are not counted one by one: live objects are those that came from
+// slabs, less those that lie in magazines. Each thread adds its tally to the totals now and then, and a
+// reader of the statistics adds the rest.
+#include "cpu/cache.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -19,74 +19,69 @@ static int64_t tcache_idle_objects(const tide__cpu_tcache* tcache) {
   return objects;
 }
 
-static void stat_tell(tide_stat* stat, int64_t now, int64_t high, int64_t told) {
-  stat->peak = tide__signed_max(stat->peak, stat->current + high - told);
-  stat->current += now - told;
+static void stat_flush(tide_stat* stat, int64_t now, int64_t peak, int64_t flushed) {
+  stat->peak = tide__signed_max(stat->peak, stat->current + peak - flushed);
+  stat->current += now - flushed;
 }
 
-// What was handed out from magazines and of pages, all told.
-static void tell_takes(tide_cpu_cache* cache, tide__cpu_tcache* tcache) TIDE_REQUIRES(&cache->totals_lock) {
+static void flush_takes(tide_cpu_cache* cache, tide__cpu_tcache* tcache) TIDE_REQUIRES(&cache->totals_lock) {
   for (int i = 0; i < TIDE__SMALL_CLASSES; i++) {
     tide__cpu_magazine* const magazine = &tcache->magazines[i];
-    const uint64_t takes = TIDE__TAKES_PER_TELLING - magazine->takes_left;
-    cache->live.allocated += (int64_t)takes;
-    cache->live_bytes.allocated += (int64_t)(takes * magazine->object_bytes);
-    magazine->takes_left = TIDE__TAKES_PER_TELLING;
-    tcache->tally.told_takes += takes;
+    const uint64_t takes = TIDE__TAKES_PER_FLUSH - magazine->takes_left;
+    cache->active.allocated += (int64_t)takes;
+    cache->active_bytes.allocated += (int64_t)(takes * magazine->object_bytes);
+    magazine->takes_left = TIDE__TAKES_PER_FLUSH;
+    tcache->tally.flushed_takes += takes;
   }
-  cache->live.allocated += (int64_t)tcache->tally.large_takes;
-  cache->live_bytes.allocated += (int64_t)tcache->tally.large_bytes;
+  cache->active.allocated += (int64_t)tcache->tally.large_takes;
+  cache->active_bytes.allocated += (int64_t)tcache->tally.large_bytes;
   tcache->tally.large_takes = tcache->tally.large_bytes = 0;
 }
 
-// The most bytes that were live are those of now, or those of pages at their height, which leaves small
-// blocks out: it is never more than there were.
-void tide__cpu_tell(tide_cpu_cache* cache, tide__cpu_tcache* tcache) {
+// The peak of live bytes is the current value, or the peak of blocks of pages alone. It may be too low, since
+// that leaves out small blocks, but never too high.
+void tide__cpu_flush_tally(tide_cpu_cache* cache, tide__cpu_tcache* tcache) {
   tide__cpu_tally* const tally = &tcache->tally;
   const int64_t idle_bytes = (int64_t)tide__cpu_magazine_bytes(tcache);
   const int64_t bytes = tally->bytes - idle_bytes;
-  const int64_t high_bytes = tide__signed_max(tally->high_bytes, bytes);
+  const int64_t peak_bytes = tide__signed_max(tally->peak_bytes, bytes);
   const int64_t blocks = tally->blocks - tcache_idle_objects(tcache);
   tide__mutex_lock(&cache->totals_lock);
-  stat_tell(&cache->live_bytes, bytes, high_bytes, tally->told_bytes);
-  stat_tell(&cache->live, blocks, blocks, tally->told_blocks);
-  tell_takes(cache, tcache);
+  stat_flush(&cache->active_bytes, bytes, peak_bytes, tally->flushed_bytes);
+  stat_flush(&cache->active, blocks, blocks, tally->flushed_blocks);
+  flush_takes(cache, tcache);
   tide__mutex_unlock(&cache->totals_lock);
-  tally->told_bytes = bytes;
-  tally->high_bytes = tally->page_bytes;
-  tally->told_blocks = blocks;
+  tally->flushed_bytes = bytes;
+  tally->peak_bytes = tally->page_bytes;
+  tally->flushed_blocks = blocks;
   tally->changes = tally->clock_at = 0;
-  tally->tellings++;
+  tally->flushes++;
 }
 
 void tide__cpu_count_release(tide_cpu_cache* cache, uint64_t bytes) {
   tide__mutex_lock(&cache->totals_lock);
-  cache->live.current--;
-  cache->live_bytes.current -= (int64_t)bytes;
+  cache->active.current--;
+  cache->active_bytes.current -= (int64_t)bytes;
   tide__mutex_unlock(&cache->totals_lock);
 }
 
-// Lets all thread caches tell. Returns how many threads there are, and the bytes that are cached.
+// Adds the tallies of all threads to the totals. Returns the number of threads.
 static uint32_t stats_gather(tide_cpu_cache* cache, uint64_t* out_cached) {
   uint32_t threads = 0;
   uint64_t cached = 0;
-  for (tide__thread_cache* at = tide__thread_caches_first(&cache->tcaches); at != NULL; at = at->next) {
-    tide__cpu_tcache* const tcache = (tide__cpu_tcache*)at;
-    tide__thread_cache_take(at);
-    tide__cpu_tell(cache, tcache);
-    cached += tide__zone_cached(&tcache->zone) + tide__cpu_magazine_bytes(tcache);
-    tide__thread_cache_give(at);
-    if (!at->is_common) threads++;
+  for (tide__zone* zone = NULL; (zone = tide__zones_next(cache, zone)) != NULL;) {
+    tide__cpu_tcache* const tcache = zone->tcache;
+    tide__zone_lock(zone);
+    if (tcache != NULL) tide__cpu_flush_tally(cache, tcache);
+    cached += tide__zone_cached(zone) + (tcache != NULL ? tide__cpu_magazine_bytes(tcache) : 0);
+    tide__zone_unlock(zone);
+    if (tcache != NULL && !tcache->base.is_common) threads++;
   }
-  tide__mutex_lock(&cache->zone_lock);
-  cached += tide__zone_cached(&cache->zone);
-  tide__mutex_unlock(&cache->zone_lock);
-  cached += tide__slabs_cached(cache);
-  *out_cached = cached;
+  *out_cached = cached + tide__slabs_cached(cache);
   return threads;
 }
 
-// The sum of falls is that of rises less what is there, of which a part was there at the last reset.
+// What was freed is what was there at the last reset or allocated since, less what is there now.
 static tide_stat stat_with_freed(const tide_stat* stat, int64_t before) {
   tide_stat whole = *stat;
   whole.freed = before + stat->allocated - stat->current;
@@ -96,16 +91,15 @@ static tide_stat stat_with_freed(const tide_stat* stat, int64_t before) {
 static void stats_read(tide_cpu_cache* cache, tide_cpu_stats* out) {
   out->threads = stats_gather(cache, &out->cached_bytes);
   tide__mutex_lock(&cache->totals_lock);
-  out->live = stat_with_freed(&cache->live, cache->live_before);
-  out->live_bytes = stat_with_freed(&cache->live_bytes, cache->live_bytes_before);
-  out->system_bytes = cache->system_bytes;
+  out->active = stat_with_freed(&cache->active, cache->active_before);
+  out->active_bytes = stat_with_freed(&cache->active_bytes, cache->active_bytes_before);
+  out->reserved_bytes = cache->reserved_bytes;
   tide__mutex_unlock(&cache->totals_lock);
   out->address_bytes = tide__load_relaxed(&cache->address_bytes);
-#define STATS_COUNTER(name) out->name = tide__load_relaxed(&cache->counters[TIDE__CPU_##name]);
+#define STATS_COUNTER(name) out->name = (int64_t)tide__load_relaxed(&cache->counters[TIDE__CPU_##name]);
   TIDE_CPU_COUNTER_MAP(STATS_COUNTER)
 #undef STATS_COUNTER
-  const uint64_t requests = (uint64_t)out->live.allocated;
-  out->hits = requests - tide__min(requests, out->misses + out->uncached);
+  out->num_hits = tide__signed_max(out->active.allocated - out->num_misses - out->num_uncached, 0);
 }
 
 tide_status tide_cpu_get_stats(tide_cpu_cache* cache, tide_cpu_stats* out) {
@@ -120,10 +114,10 @@ void tide_cpu_reset_accumulated(tide_cpu_cache* cache) {
   if (cache == NULL) return;
   (void)stats_gather(cache, &cached);
   tide__mutex_lock(&cache->totals_lock);
-  cache->live_before = cache->live.current;
-  cache->live_bytes_before = cache->live_bytes.current;
-  cache->live.allocated = cache->live_bytes.allocated = 0;
-  cache->system_bytes.allocated = cache->system_bytes.freed = 0;
+  cache->active_before = cache->active.current;
+  cache->active_bytes_before = cache->active_bytes.current;
+  cache->active.allocated = cache->active_bytes.allocated = 0;
+  cache->reserved_bytes.allocated = cache->reserved_bytes.freed = 0;
   tide__mutex_unlock(&cache->totals_lock);
   for (int i = 0; i < TIDE__CPU_COUNTERS; i++) tide__store_relaxed(&cache->counters[i], 0);
 }
@@ -133,8 +127,8 @@ void tide_cpu_reset_peaks(tide_cpu_cache* cache) {
   if (cache == NULL) return;
   (void)stats_gather(cache, &cached);
   tide__mutex_lock(&cache->totals_lock);
-  cache->live.peak = cache->live.current;
-  cache->live_bytes.peak = cache->live_bytes.current;
-  cache->system_bytes.peak = cache->system_bytes.current;
+  cache->active.peak = cache->active.current;
+  cache->active_bytes.peak = cache->active_bytes.current;
+  cache->reserved_bytes.peak = cache->reserved_bytes.current;
   tide__mutex_unlock(&cache->totals_lock);
 }

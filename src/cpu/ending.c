@@ -1,49 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The end of a cache, and blocks that outlive it. A cache that was freed while blocks of it were handed out
-// is ending: only releases of these blocks still use it, and it goes with the last of them.
-#include "cpu/ending.h"
-
+// The end of a cache, and blocks that outlive it. A cache that is freed while blocks are handed out is
+// ending: only releases of these blocks still use it, and the last one destroys it.
 #include "base/error.h"
 #include "base/sys.h"
-#include "cpu/caches.h"
 #include "cpu/cpu_release.h"
-#include "cpu/upkeep.h"
-#include "cpu/limits.h"
 
 static void ending_destroy(tide_cpu_cache* cache) {
+  const tide_heap* const heap = cache->heap;
   tide__caches_remove(cache);
-  for (tide__thread_cache* tcache = tide__thread_caches_first(&cache->tcaches); tcache != NULL;
-       tcache = tcache->next) {
-    tide__zone_fini(&((tide__cpu_tcache*)tcache)->zone);
-  }
-  tide__zone_fini(&cache->zone);  // nobody finds a slab by an address any more
-  tide__slabs_fini(cache);
+  for (tide__zone* zone = NULL; (zone = tide__zones_next(cache, zone)) != NULL;) tide__zone_fini(zone);
+  tide__slabs_fini(cache);  // after the regions, through which slabs are found
   tide__thread_caches_fini(&cache->tcaches);
-  tide__heap_release(cache->heap, cache, 1, sizeof *cache);
+  tide__heap_release(heap, cache, 1, sizeof *cache);
 }
 
-// No thread is at work in the cache any more when this returns.
+// When this returns, no thread works in the cache any more.
 static void ending_wait(tide_cpu_cache* cache) {
   tide__store_seq(&cache->is_ending, 1);
   tide__thread_caches_close(&cache->tcaches);
-  for (tide__thread_cache* tcache = tide__thread_caches_first(&cache->tcaches); tcache != NULL;
-       tcache = tcache->next) {
-    tide__thread_cache_take(tcache);
-    tide__thread_cache_make_slow(tcache);
-    tide__thread_cache_give(tcache);
+  for (tide__thread_cache* at = tide__thread_caches_first(&cache->tcaches); at != NULL; at = at->next) {
+    tide__thread_cache_take(at);
+    tide__thread_cache_make_slow(at);
+    tide__thread_cache_give(at);
   }
   while (tide__load_seq(&cache->holds) != 0) tide__sys_sleep_ns(20000);
 }
 
-// Ends one of what keeps an ending cache; with the last the cache goes.
+// Drops one reference to an ending cache; the last one destroys it.
 static void ending_release(tide_cpu_cache* cache) {
   if (atomic_fetch_sub_explicit(&cache->orphans, 1, memory_order_acq_rel) == 1) ending_destroy(cache);
 }
 
-// Blocks that are handed out, by what the regions of a zone say: statistics may have been misled by a program
-// that released a block twice at once. Nobody is at work in the zone.
+// Counts the live blocks of a zone by its regions. Statistics may be wrong in a program that released a block
+// twice at the same moment. No thread works in the zone.
 static uint64_t ending_count_live(const tide__zone* zone) {
   uint64_t live = 0;
   for (const tide__region* region = zone->regions; region != NULL; region = region->next) {
@@ -58,29 +49,23 @@ static uint64_t ending_count_live(const tide__zone* zone) {
   return live;
 }
 
-static uint64_t ending_count_orphans(tide_cpu_cache* cache) {
-  uint64_t live = ending_count_live(&cache->zone);
-  for (tide__thread_cache* tcache = tide__thread_caches_first(&cache->tcaches); tcache != NULL;
-       tcache = tcache->next) {
-    live += ending_count_live(&((const tide__cpu_tcache*)tcache)->zone);
-  }
-  return live;
-}
-
 void tide_cpu_free(tide_cpu_cache* cache, uint64_t* out_orphans) {
   if (out_orphans != NULL) *out_orphans = 0;
-  if (cache == NULL || cache == tide__caches_default()) return;
+  if (cache == NULL) return;
   tide__cpu_stop_helper(cache);
   ending_wait(cache);
-  const uint64_t orphans = ending_count_orphans(cache);
+  uint64_t orphans = 0;
+  for (tide__zone* zone = NULL; (zone = tide__zones_next(cache, zone)) != NULL;) {
+    orphans += ending_count_live(zone);
+  }
   if (out_orphans != NULL) *out_orphans = orphans;
-  tide__store_relaxed(&cache->orphans, orphans + 1);  // the cache stays until this is done
+  tide__store_relaxed(&cache->orphans, orphans + 1);  // one for this call
   tide__store_seq(&cache->is_counted, 1);
   tide__cpu_trim(cache, 0);
   ending_release(cache);
 }
 
-// The memory of an orphan goes back before it is counted as gone, because with the last one the cache goes.
+// The memory goes back before the reference is dropped, because the last one destroys the cache.
 tide_status tide__orphan_release(tide__region* region, uint64_t address) {
   tide_cpu_cache* const cache = region->zone->cache;
   while (tide__load_seq(&cache->is_counted) == 0) tide__sys_sleep_ns(20000);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Blocks of pages in one region: the less common requests, and which pages have memory.
+// Blocks of pages in one region: the slow path, and which pages have memory.
 #include "cpu/region_blocks.h"
 
 #include "base/arith.h"
@@ -9,7 +9,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Which pages have memory
 
-// The bits of one word that belong to a range, and how many pages that is.
+// The bits of one word that belong to a range, and their number.
 static uint64_t resident_mask(uint64_t page, uint64_t end, uint64_t* out_count) {
   const uint64_t first = page % 64;
   const uint64_t count = end - page < 64 - first ? end - page : 64 - first;
@@ -39,13 +39,12 @@ static void resident_set(tide__region* region, uint64_t page, uint64_t pages, bo
 // ---------------------------------------------------------------------------------------------------
 // Blocks
 
-// Where a block of `pages` would lie: in an idle block (`from`, `room`), or at the top, with what is idle
-// just below it.
+// Where a new block would lie: in an idle block, or at the top together with the idle block just below it.
 typedef struct region_room {
-  uint64_t from;
-  uint64_t room;
-  uint64_t page;   // in it
-  bool is_at_top;  // room is what must be there, not what is
+  uint64_t from;  // the first page of the room
+  uint64_t room;  // its pages; at the top, those that are needed
+  uint64_t page;  // the first page of the block
+  bool is_at_top;
 } region_room;
 
 static bool room_find(const tide__region* region, uint64_t pages, uint64_t alignment, region_room* out) {
@@ -94,6 +93,11 @@ bool tide__region_take(tide__region* region, uint64_t pages, uint64_t alignment,
   return true;
 }
 
+// The idle pages behind a block that ends at a page.
+static uint64_t region_idle_at(const tide__region* region, uint64_t page) {
+  return tide__page_is_idle(region, page) ? tide__tag_pages(tide__page_tag(region, page)) : 0;
+}
+
 bool tide__region_resize(tide__region* region, uint64_t page, uint64_t pages, uint32_t stamp,
                          tide__region_charge charge, void* user) {
   const uint64_t own = tide__tag_pages(tide__page_tag(region, page));
@@ -106,7 +110,7 @@ bool tide__region_resize(tide__region* region, uint64_t page, uint64_t pages, ui
     return true;
   }
   const uint64_t more = pages - own;
-  const uint64_t behind = tide__page_is_idle(region, end) ? tide__tag_pages(tide__page_tag(region, end)) : 0;
+  const uint64_t behind = region_idle_at(region, end);
   const bool is_at_top = end + behind == tide__region_top(region);
   if (behind < more && (!is_at_top || page + pages > region->open_pages)) return false;
   const uint64_t missing = region->has_purge ? tide__region_missing(region, end, more) : 0;
@@ -124,8 +128,7 @@ bool tide__region_resize(tide__region* region, uint64_t page, uint64_t pages, ui
 
 bool tide__region_needs_open(const tide__region* region, uint64_t page, uint64_t pages) {
   const uint64_t end = page + tide__tag_pages(tide__page_tag(region, page));
-  const uint64_t behind = tide__page_is_idle(region, end) ? tide__tag_pages(tide__page_tag(region, end)) : 0;
-  const bool is_at_top = end + behind == tide__region_top(region);
+  const bool is_at_top = end + region_idle_at(region, end) == tide__region_top(region);
   return is_at_top && page + pages > region->open_pages && page + pages <= region->page_count;
 }
 

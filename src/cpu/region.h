@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A region: a long range of addresses that blocks of whole pages are cut from. Idle neighbours are joined at
-// once, a request takes the smallest idle block that it finds, from its low end, or else pages at the top
-// that were never used: so what is used stays together at the low end.
+// A region: a long range of addresses that is cut into blocks of whole pages. Adjacent idle blocks are joined
+// at once. A request takes the low end of the smallest idle block that it finds, or else pages at the top
+// that were never used. So what is used stays together at the low end.
 //
-// All records lie apart: one for each page, of which only those of the first and the last page of a block
-// count. Idle blocks hang in lists by size class. Cost: O(1), with a look at a few blocks of one class.
+// All records lie apart: one for each page, of which those of the first and last page of a block count. Idle
+// blocks are in lists by size class. Cost: O(1), with a look at a few blocks of one class.
 //
-// Each page is known to have memory of the system or not; new pages have none, used ones have until they are
-// purged. A region of another source of memory has all of it from the beginning, until it goes.
+// For each page a bit says whether it has memory of the system. New pages have none; used pages keep theirs
+// until they are purged. A region of another source has all of its memory until it is freed.
 //
-// Of the many addresses of a region only the first are open, which means that they can be read and written,
-// with their records; more are opened as they are needed, a quarter more at a time. So a program that locks
-// all its memory (mlockall) locks little more than what is used: what is not open has no memory to lock.
+// Only the first pages of a region are open, which means that they and their records can be read and written.
+// More are opened as needed, a quarter more at a time. So a program that locks all its memory (mlockall)
+// locks little more than it uses.
 //
-// The owner's lock guards everything here, except for the kind of a live block, which any thread may change
-// from LIVE to LEAVING, and for finding the region of an address, which takes no lock.
+// The owner's lock guards everything here, with two exceptions: any thread may change the tag of a live block
+// from LIVE to RELEASED, and finding the region of an address takes no lock.
 #ifndef TIDEMARK_SRC_CPU_REGION_H
 #define TIDEMARK_SRC_CPU_REGION_H
 
@@ -27,26 +27,26 @@
 
 #define TIDE__PAGE_SHIFT 12
 #define TIDE__PAGE_BYTES ((uint64_t)1 << TIDE__PAGE_SHIFT)
-#define TIDE__REGION_SHIFT 21  // regions begin at multiples of 2 MiB and are as long
+#define TIDE__REGION_SHIFT 21  // addresses and sizes of regions are multiples of 2 MiB
 #define TIDE__REGION_UNIT ((uint64_t)1 << TIDE__REGION_SHIFT)
 #define TIDE__REGION_MAX_PAGES ((uint64_t)1 << 32)
 #define TIDE__REGION_BINS 240  // size classes of up to 2^32 pages
 
 typedef enum tide__page_kind {
-  TIDE__PAGE_INSIDE,   // not the first page of a block, or not used yet
-  TIDE__PAGE_IDLE,     // the first of an idle block; it is in a bin
-  TIDE__PAGE_TAIL,     // the last of an idle block of several pages
-  TIDE__PAGE_LIVE,     // the first of a block that is handed out
-  TIDE__PAGE_LEAVING,  // the first of one that another thread has released, for the owner to take back
-  TIDE__PAGE_BUSY,     // the first of one that is out of the bins while its memory is given back
-  TIDE__PAGE_SLAB      // any page of a slab: see slab.h
+  TIDE__PAGE_INSIDE,    // not the first page of a block, or never used
+  TIDE__PAGE_IDLE,      // the first of an idle block; it is in a bin
+  TIDE__PAGE_TAIL,      // the last of an idle block of several pages
+  TIDE__PAGE_LIVE,      // the first of a block that is handed out
+  TIDE__PAGE_RELEASED,  // the first of one that was released and not taken back yet
+  TIDE__PAGE_BUSY,      // the first of one that is out of the bins while its memory goes back
+  TIDE__PAGE_SLAB       // any page of a slab: see slab.h
 } tide__page_kind;
 
-// A record has the kind of its page, and on a first or last page how many pages the block has and when it
-// became idle, in one word; or which slab the page is part of.
+// The tag of a page has its kind and, for the first or last page of a block, the number of pages and the tick
+// in which the block became idle; or it has the slab of the page.
 typedef struct tide__page {
   tide__atomic_u64 tag;
-  uint32_t next;  // in its bin, or among those that leave: page numbers + 1; 0: none
+  uint32_t next;  // in its bin or among remote frees: page + 1; 0: none
   uint32_t previous;
 } tide__page;
 
@@ -70,7 +70,6 @@ struct tide__slab;
 static inline uint64_t tide__slab_tag(const struct tide__slab* slab) {
   return (uint64_t)(uintptr_t)slab | TIDE__PAGE_SLAB;
 }
-// The slab of a page, or NULL.
 static inline struct tide__slab* tide__tag_slab(uint64_t tag) {
   if (tide__tag_kind(tag) != TIDE__PAGE_SLAB) return NULL;
   return (struct tide__slab*)(uintptr_t)(tag - TIDE__PAGE_SLAB);
@@ -85,21 +84,21 @@ static inline struct tide__slab* tide__tag_slab(uint64_t tag) {
 typedef struct tide__region {
   uint64_t address;
   uint64_t page_count;
-  struct tide__zone* zone;     // borrowed; whose it is
+  struct tide__zone* zone;     // borrowed; its owner
   struct tide__region* below;  // borrowed; the region it lies in, of a cache that is its source, or NULL
   tide__page* pages;           // owned
   tide__atomic_u64 top;        // written under the lock
   uint64_t used_pages;
   uint64_t resident_pages;
-  uint64_t* resident;         // owned; one bit a page
-  tide__atomic_u8* marks;     // owned, or the window's; NULL: no slab is cut from it
-  struct tide__region* next;  // in its zone
-  uint64_t open_pages;        // that may be used, the first ones
-  tide__atomic_u32 leaving;   // blocks that others have released: the first page + 1, then by `next`
-  uint32_t busy_blocks;       // out of the bins; and calls that open pages
-  bool has_purge;             // pages can be given back one by one
-  bool is_single;             // made for one block that is not to be kept
-  bool has_marks;             // of its own
+  uint64_t* resident;             // owned; one bit a page
+  tide__atomic_u8* marks;         // owned, or the window's; NULL: it has no slabs
+  struct tide__region* next;      // in its zone
+  uint64_t open_pages;            // the first ones, which can be used
+  tide__atomic_u32 remote_frees;  // blocks that other threads released: page + 1, linked by `next`
+  uint32_t busy_blocks;           // BUSY blocks, and calls that are opening pages
+  bool has_purge;                 // memory of single pages can go back
+  bool is_single;                 // made for one block that is not to be kept
+  bool has_marks;                 // `marks` is owned
   uint64_t words[TIDE__REGION_BINS / 64 + 1];
   uint32_t bins[TIDE__REGION_BINS];  // first pages + 1; 0: none
 } tide__region;
@@ -107,65 +106,71 @@ typedef struct tide__region {
 // What a region is made for.
 typedef struct tide__region_need {
   uint64_t pages;      // at least
-  uint64_t bytes;      // of addresses that are wanted if it costs nothing
-  uint64_t caches_id;  // of the cache, if slabs are cut from it; 0: none are
+  uint64_t bytes;      // of addresses wanted, if they cost nothing
+  uint64_t caches_id;  // of the cache, for slabs; 0: no slabs
   bool is_single;
   bool has_huge_pages;
 } tide__region_need;
 
-// Makes a region from a source of memory, or from the system if its functions are NULL, and lets it be found
-// by addresses. Calls the system: no lock may be held.
+// Makes a region of a source, or of the system if its functions are NULL, and adds it to the map. Calls the
+// system: no lock may be held.
 tide_status tide__region_new(const tide_memory* memory, const tide_heap* heap, const tide__region_need* need,
                              struct tide__zone* zone, tide__region** out);
 void tide__region_free(tide__region* region, const tide_memory* memory, const tide_heap* heap);
 
-// Opens pages of a region of the system, of which `from` are open: the first `pages` at least, which it has.
-// `out` is how many are open then; the region does not know it yet. Calls the system: no lock may be held.
+// Opens at least the first `pages` of a region of the system, of which `from` are open. `out` is how many are
+// open then; the caller stores it in the region. Calls the system: no lock may be held.
 tide_status tide__region_open(const tide__region* region, uint64_t from, uint64_t pages, uint64_t* out);
 
-// Finds room for `pages` at a multiple of `alignment` pages (at least 1) and hands it out as one block. The
-// pages that had no memory yet are counted first and refused by `charge` if they may not have any.
-// False if there is no room, or if charge() said so.
+// Finds room for `pages` at a multiple of `alignment` pages (at least 1) and hands it out as one block. First
+// calls `charge` with the number of pages that have no memory yet, if there are any. Returns false if there
+// is no room, or if charge() returned false.
 typedef bool (*tide__region_charge)(void* user, uint64_t new_pages);
 typedef struct tide__region_place {
   uint64_t page;
-  uint64_t new_pages;  // of them, those that had no memory and so hold zeros
+  uint64_t new_pages;  // pages that had no memory and so hold zeros
   bool is_refused;     // there is room, but charge() refused
 } tide__region_place;
 bool tide__region_take(tide__region* region, uint64_t pages, uint64_t alignment, tide__region_charge charge,
                        void* user, tide__region_place* out);
 
-// Makes a live block longer, if the room behind it is idle, or shorter. False if it is not.
+// Makes a live block shorter, or longer if the pages behind it are idle. False if they are not.
 bool tide__region_resize(tide__region* region, uint64_t page, uint64_t pages, uint32_t stamp,
                          tide__region_charge charge, void* user);
-// Would it be idle if the region had more open pages?
+// Could the block grow if the region had more open pages?
 bool tide__region_needs_open(const tide__region* region, uint64_t page, uint64_t pages);
 
-// A block that is LEAVING is BUSY from now on, until it is put back.
+// Makes a RELEASED block BUSY, until it is put back.
 void tide__region_make_busy(tide__region* region, uint64_t page);
-// Takes an idle block out of the bins. It stays BUSY until it is put back.
+// Takes an idle block out of the bins. It is BUSY until it is put back.
 void tide__region_detach(tide__region* region, uint64_t page);
-// The memory of pages of a busy block is with the system again. Returns how many had some.
+// Notes that pages of a busy block have no memory any more. Returns how many had some.
 uint64_t tide__region_forget_memory(tide__region* region, uint64_t page, uint64_t pages);
 
-// How many pages of a range have memory.
+// The number of pages of a range that have memory.
 uint64_t tide__region_resident(const tide__region* region, uint64_t page, uint64_t pages);
 
 static inline uint64_t tide__region_address(const tide__region* region, uint64_t page) {
   return region->address + (page << TIDE__PAGE_SHIFT);
 }
+static inline uint64_t tide__region_page(const tide__region* region, uint64_t address) {
+  return (address - region->address) >> TIDE__PAGE_SHIFT;
+}
+// The slab of a page, or NULL.
+static inline struct tide__slab* tide__region_slab(const tide__region* region, uint64_t page) {
+  return tide__tag_slab(tide__load_relaxed(&region->pages[page].tag));
+}
 
 // ---------------------------------------------------------------------------------------------------
 // Marks and the window
 //
-// Regions for slabs have a byte for every 64 of theirs that says whether an object begins there, of which
-// size class, and whether it is live. The regions of the first caches lie in one window of addresses that
-// stays as long as the process, with marks of its own, so that a release finds everything in one load from
-// the address.
+// Regions for slabs have a mark for every 64 bytes: whether an object begins there, its size class, and
+// whether it is live. The regions of the first caches lie in one window of addresses, which is never freed
+// and has one array of marks. So a release finds the state of an object with one load.
 
 #define TIDE__MARK_SHIFT 6
 #define TIDE__MARK_NONE 0u     // no object begins here, or a free one
-#define TIDE__MARK_LIVE 0x80u  // added to that of an idle object, which is its size class + 1
+#define TIDE__MARK_LIVE 0x80u  // added to the mark of an idle object, which is its size class + 1
 #define TIDE__WINDOW_SLOT_SHIFT 30
 #define TIDE__WINDOW_SLOT_BYTES ((uint64_t)1 << TIDE__WINDOW_SLOT_SHIFT)
 #define TIDE__WINDOW_SLOTS 16
@@ -174,7 +179,7 @@ static inline uint64_t tide__region_address(const tide__region* region, uint64_t
 #define TIDE__WINDOW_NOBODY UINT64_MAX
 
 typedef struct tide__window_of_slabs {
-  tide__atomic_u64 ids[TIDE__WINDOW_SLOTS];  // of the thread caches of the cache that has a slot
+  tide__atomic_u64 ids[TIDE__WINDOW_SLOTS];  // of the cache that has a slot
   tide__atomic_u64 address;                  // TIDE__WINDOW_NOWHERE: there is none
   tide__atomic_u8* marks;
 } tide__window_of_slabs;
@@ -191,13 +196,13 @@ typedef _Atomic(tide__region*) tide__region_link;
 extern _Atomic(tide__region_link*) tide__regions[(size_t)1 << TIDE__REGIONS_ROOT_BITS]
     __attribute__((visibility("hidden")));
 
-// Keeps every region where it is, for looking at an address that may be nobody's; and ends that.
+// Keeps all regions from being freed, to look at an address that may belong to no block.
 void tide__regions_lock(void);
 void tide__regions_unlock(void);
 
-// The region around any address, of any cache, or NULL. Whoever has a block of it got it after the region was
-// made, and so needs no more order than that; others hold the lock. A leaf is all zero when it appears, and
-// what is read of it is reached through its own address.
+// The region around an address, of any cache, or NULL. A caller that has a block of it needs no stronger
+// memory order, since it got the block after the region was made; others hold the lock. A new leaf is all
+// zeros, and is read through a dependent load.
 static inline tide__region* tide__region_at(uint64_t address) {
   if (address >> TIDE__REGIONS_ADDRESS_BITS != 0) return NULL;
   const uint64_t unit = address >> TIDE__REGION_SHIFT;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What every request for pages and every release of them does, inline: bins, splitting and joining.
+// The inline part of requests for pages and their release: bins, splitting and joining.
 #ifndef TIDEMARK_SRC_CPU_REGION_BLOCKS_H
 #define TIDEMARK_SRC_CPU_REGION_BLOCKS_H
 
@@ -13,7 +13,7 @@ static inline uint64_t tide__region_top(const tide__region* region) {
   return tide__load_relaxed(&region->top);
 }
 
-// How many pages of a range have no memory. Most often all below the top have some.
+// The number of pages of a range that have no memory. Usually all pages below the top have some.
 static inline uint64_t tide__region_missing(const tide__region* region, uint64_t page, uint64_t pages) {
   if (region->resident_pages >= tide__region_top(region) && page + pages <= tide__region_top(region))
     return 0;
@@ -27,7 +27,7 @@ static inline uint64_t tide__page_tag(const tide__region* region, uint64_t page)
   return tide__load_relaxed(&region->pages[page].tag);
 }
 
-// Whoever releases a block from another thread has it from the program, after this.
+// Relaxed, because a thread that releases a block got its address from the program after this store.
 static inline void tide__page_set(tide__region* region, uint64_t page, uint64_t tag) {
   tide__store_relaxed(&region->pages[page].tag, tag);
 }
@@ -80,7 +80,7 @@ static inline uint32_t tide__bin_next(const tide__region* region, uint32_t bin) 
   return TIDE__REGION_BINS;
 }
 
-// An idle block of at least `pages`: its page + 1, or 0. In the bins of larger classes every one will do.
+// An idle block of at least `pages`: its page + 1, or 0. Any block of a larger class fits.
 static inline uint32_t tide__region_find(const tide__region* region, uint64_t pages) {
   const uint32_t own = tide__class_of(pages);
   const uint32_t found = tide__bin_look(region, own, pages);
@@ -92,7 +92,7 @@ static inline uint32_t tide__region_find(const tide__region* region, uint64_t pa
 // ---------------------------------------------------------------------------------------------------
 // Blocks
 
-// Writes the records of an idle block and puts it into its bin.
+// Tags an idle block and puts it into its bin.
 static inline void tide__region_make_idle(tide__region* region, uint64_t page, uint64_t pages,
                                           uint32_t stamp) {
   tide__page_set(region, page, tide__tag(TIDE__PAGE_IDLE, pages, stamp));
@@ -100,7 +100,7 @@ static inline void tide__region_make_idle(tide__region* region, uint64_t page, u
   tide__bin_put(region, page, pages);
 }
 
-// Takes an idle block out of its bin and wipes its records.
+// Takes an idle block out of its bin and clears its tags.
 static inline uint64_t tide__region_remove_idle(tide__region* region, uint64_t page) {
   const uint64_t pages = tide__tag_pages(tide__page_tag(region, page));
   tide__bin_take(region, page, pages);
@@ -113,7 +113,7 @@ static inline bool tide__page_is_idle(const tide__region* region, uint64_t page)
   return page < tide__region_top(region) && tide__tag_kind(tide__page_tag(region, page)) == TIDE__PAGE_IDLE;
 }
 
-// The idle block that ends before a page: how many pages it has; 0: none.
+// The number of pages of the idle block that ends before a page; 0: there is none.
 static inline uint64_t tide__region_idle_before(const tide__region* region, uint64_t page) {
   if (page == 0) return 0;
   const uint64_t tag = tide__page_tag(region, page - 1);
@@ -125,7 +125,7 @@ static inline uint64_t tide__region_idle_before(const tide__region* region, uint
 // ---------------------------------------------------------------------------------------------------
 // Taking and putting back
 
-// The commonest request: an idle block serves it, and every page has memory.
+// The fast path: an idle block serves the request, and every page has memory.
 static inline bool tide__region_take_simply(tide__region* region, uint64_t pages, tide__region_place* out) {
   const uint32_t found = tide__region_find(region, pages);
   if (found == 0) return false;
@@ -141,13 +141,12 @@ static inline bool tide__region_take_simply(tide__region* region, uint64_t pages
   return true;
 }
 
-// Has no page of an idle block memory? Then it does not matter since when it is idle.
+// Does no page of an idle block have memory? Then its age does not matter.
 static inline bool tide__region_is_bare(const tide__region* region, uint64_t page, uint64_t pages) {
   return region->has_purge && tide__region_missing(region, page, pages) == pages;
 }
 
-// What a joined block is made of: since when it is idle, and how wide the widest part is that has memory and
-// so decides that.
+// A block that is being joined has the stamp of its widest part with memory.
 typedef struct tide__region_join {
   uint32_t stamp;
   uint64_t widest;
@@ -162,8 +161,8 @@ static inline uint64_t tide__region_join_with(tide__region* region, uint64_t pag
   return tide__region_remove_idle(region, page);
 }
 
-// Takes back a block that is LIVE, LEAVING or BUSY, and joins it with its neighbours. Returns how many of its
-// pages have memory.
+// Makes a LIVE, RELEASED or BUSY block idle, and joins it with its neighbours. Returns how many of its pages
+// have memory.
 static inline uint64_t tide__region_put(tide__region* region, uint64_t page, uint32_t stamp) {
   const uint64_t tag = tide__page_tag(region, page);
   const uint64_t own = tide__tag_pages(tag);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Where regions come from and go to, the window, and the map from addresses to regions: two levels, of which
-// the lower ones are made when they are needed and stay.
+// Making and freeing regions, the window, and the map from addresses to regions. The map has two levels; its
+// leaves are made when they are needed and are never freed.
 //
-// Of the system a region takes many more addresses than memory, because addresses cost nothing and one long
-// region wastes less than several short ones. Where that is refused it takes half as many, and so on; no more
-// than is needed where the number of addresses is limited, or that of locked pages, which reserved ones count
-// as in a program that locks all its memory.
+// A region of the system reserves many more addresses than it uses: addresses cost nothing, and one long
+// region wastes less than several short ones. If the system refuses, half as many are tried, and so on. Only
+// what is needed is reserved where addresses are limited, or locked pages, to which reserved ones count in a
+// program that locks all its memory.
 #include <errno.h>
 #include <pthread.h>
 
@@ -22,7 +22,7 @@ _Atomic(tide__region_link*) tide__regions[(size_t)1 << TIDE__REGIONS_ROOT_BITS];
 #define REGIONS_LEAF_ENTRIES ((uint64_t)1 << TIDE__REGIONS_LEAF_BITS)
 #define REGIONS_LEAF_BYTES (REGIONS_LEAF_ENTRIES * sizeof(tide__region_link))
 
-// The leaf of a unit of addresses, made if it must be; NULL without memory.
+// The leaf of a unit of addresses, made if necessary; NULL without memory.
 static tide__region_link* regions_leaf(uint64_t unit) {
   _Atomic(tide__region_link*)* const root = &tide__regions[unit >> TIDE__REGIONS_LEAF_BITS];
   tide__region_link* leaf = tide__load_acquire(root);  // pairs with the exchange below
@@ -33,13 +33,13 @@ static tide__region_link* regions_leaf(uint64_t unit) {
                                               memory_order_acquire)) {
     return tide__pointer(made);
   }
-  (void)tide__sys_release(made, REGIONS_LEAF_BYTES);  // another was faster
+  (void)tide__sys_release(made, REGIONS_LEAF_BYTES);  // another thread was faster
   return leaf;
 }
 
 static tide__mutex regions_lock = TIDE__MUTEX_INIT(TIDE__RANK_MAP);
 
-// Lets a region be found by its addresses, or no longer. False without memory for the map.
+// Sets the map entries of a region's addresses. False without memory for the map.
 static bool regions_set(const tide__region* region, tide__region* value) {
   const uint64_t first = region->address >> TIDE__REGION_SHIFT;
   const uint64_t end = first + (region->page_count << TIDE__PAGE_SHIFT >> TIDE__REGION_SHIFT);
@@ -59,9 +59,7 @@ void tide__regions_lock(void) TIDE_UNCHECKED_LOCKING { tide__mutex_lock(&regions
 void tide__regions_unlock(void) TIDE_UNCHECKED_LOCKING { tide__mutex_unlock(&regions_lock); }
 
 // ---------------------------------------------------------------------------------------------------
-// Records of addresses that are not open yet
-//
-// They can be read: they are zeros.
+// Records of addresses that are not open yet: they can be read, and are zeros
 
 static int records_reserve(uint64_t bytes, uint64_t* out) {
   int error = tide__sys_reserve(bytes, 1, 0, out);
@@ -71,7 +69,7 @@ static int records_reserve(uint64_t bytes, uint64_t* out) {
   return error;
 }
 
-// Opens an array of records from one byte of it to another.
+// Makes the bytes from `from` to `end` of an array of records writable.
 static int records_open(uint64_t array, uint64_t from, uint64_t end) {
   const uint64_t page = tide__sys_page_bytes();
   const uint64_t first = (array + from) & ~(page - 1);
@@ -105,11 +103,7 @@ static bool window_has(const tide__region* region) {
   return region->address - tide__load_relaxed(&tide__window.address) < TIDE__WINDOW_BYTES;
 }
 
-static uint64_t window_slot(const tide__region* region) {
-  return (region->address - tide__load_relaxed(&tide__window.address)) >> TIDE__WINDOW_SLOT_SHIFT;
-}
-
-// A slot that nobody has, for a cache; false if there is none.
+// Takes a free slot for a cache; false if there is none.
 static bool window_take(tide__region* region, uint64_t caches_id) {
   (void)pthread_once(&window_once, window_open);
   const uint64_t address = tide__load_acquire(&tide__window.address);  // pairs with window_open
@@ -126,14 +120,15 @@ static bool window_take(tide__region* region, uint64_t caches_id) {
   return true;
 }
 
-// Gives a slot back, with its memory and its marks. One that the system does not take back is used no more.
+// Gives a slot back, with its memory and marks. A slot that the system does not take back stays unused.
 static void window_give(const tide__region* region) {
   const uint64_t marks = tide__address(region->marks);
   const uint64_t marks_bytes = TIDE__WINDOW_SLOT_BYTES >> TIDE__MARK_SHIFT;
   if (tide__sys_map_nothing(region->address, TIDE__WINDOW_SLOT_BYTES) != 0) return;
   if (tide__sys_purge(marks, marks_bytes) != 0) return;
   (void)tide__sys_protect(marks, marks_bytes, true, false);
-  tide__store_seq(&tide__window.ids[window_slot(region)], TIDE__WINDOW_NOBODY);
+  const uint64_t offset = region->address - tide__load_relaxed(&tide__window.address);
+  tide__store_seq(&tide__window.ids[offset >> TIDE__WINDOW_SLOT_SHIFT], TIDE__WINDOW_NOBODY);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -141,7 +136,7 @@ static void window_give(const tide__region* region) {
 
 static uint64_t region_round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
 
-// Takes `wanted` bytes from the system, or less, but at least `least`.
+// Reserves `wanted` bytes, or less, but at least `least`.
 static int region_take_addresses(uint64_t least, uint64_t wanted, uint64_t* out, uint64_t* out_bytes) {
   int error = 0;
   uint64_t bytes = wanted > least && !tide__sys_has_address_limit() ? wanted : least;
@@ -153,7 +148,7 @@ static int region_take_addresses(uint64_t least, uint64_t wanted, uint64_t* out,
   }
 }
 
-// Is a slot of the window what is needed, and is there one?
+// Takes a slot of the window, if that is what is needed and one is free.
 static bool region_take_slot(tide__region* region, const tide_memory* memory, const tide__region_need* need) {
   const bool fits = need->bytes == TIDE__WINDOW_SLOT_BYTES && need->pages <= need->bytes >> TIDE__PAGE_SHIFT;
   if (memory->alloc != NULL || need->caches_id == 0 || !fits) return false;
@@ -194,7 +189,6 @@ static void region_give_range(const tide__region* region, const tide_memory* mem
 // ---------------------------------------------------------------------------------------------------
 // Records
 
-// The records of long regions are long as well, and few of them are ever touched.
 static uint64_t region_record_bytes(const tide__region* region) {
   const uint64_t words = region->page_count / 64 + 1;
   const uint64_t marks = region->has_marks ? region->page_count << TIDE__PAGE_SHIFT >> TIDE__MARK_SHIFT : 0;
@@ -227,7 +221,7 @@ static void region_give_records(tide__region* region, const tide_heap* heap) {
 // ---------------------------------------------------------------------------------------------------
 // Opening
 
-#define REGION_OPEN_PAGES (((uint64_t)4 << 20) >> TIDE__PAGE_SHIFT)  // at once, at least
+#define REGION_OPEN_BYTES ((uint64_t)4 << 20)  // at once, at least
 
 static int region_open_range(const tide__region* region, uint64_t from, uint64_t end) {
   const uint64_t bytes = (end - from) << TIDE__PAGE_SHIFT;
@@ -245,7 +239,7 @@ static int region_open_range(const tide__region* region, uint64_t from, uint64_t
 
 tide_status tide__region_open(const tide__region* region, uint64_t from, uint64_t pages, uint64_t* out) {
   const uint64_t unit = TIDE__REGION_UNIT >> TIDE__PAGE_SHIFT;
-  const uint64_t wanted = tide__max(pages, from + tide__max(from / 4, REGION_OPEN_PAGES));
+  const uint64_t wanted = tide__max(pages, from + tide__max(from / 4, REGION_OPEN_BYTES >> TIDE__PAGE_SHIFT));
   *out = tide__min(region_round_up(wanted, unit), region->page_count);
   int error = region_open_range(region, from, *out);
   if (error != 0) error = region_open_range(region, from, *out = pages);
@@ -256,7 +250,7 @@ tide_status tide__region_open(const tide__region* region, uint64_t from, uint64_
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The door
+// Regions
 
 void tide__region_free(tide__region* region, const tide_memory* memory, const tide_heap* heap) {
   if (region == NULL) return;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Slabs: 64 to 512 KiB cut into objects of one size class. A class lists its slabs that have a free object
-// and takes the objects with the lowest addresses of the first. Magazines are filled and emptied by halves,
-// so that the lock of a class is taken once for many calls. A slab of which nothing is used goes back to the
-// common zone, unless it is the last of its class with free objects and there is no limit for idle memory.
+// Slabs: 64 to 512 KiB cut into objects of one size class. A class lists its slabs with a free object, and
+// takes the object with the lowest address from the first. Magazines are refilled and flushed by halves, so
+// that the lock of a class is taken once for many calls. A slab without a used object goes back to the common
+// zone, unless it is the last one listed and max_cached_bytes is not set.
 #include "base/arith.h"
 #include "base/check.h"
 #include "base/error.h"
@@ -35,7 +35,7 @@ static void slab_free_records(tide_cpu_cache* cache, tide__slab* slab) {
   }
 }
 
-// When the cache goes nothing is in use: every slab has free objects, and so is listed.
+// Nothing is in use any more, so every slab has free objects and is listed.
 void tide__slabs_fini(tide_cpu_cache* cache) {
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
     slab_free_records(cache, cache->classes[i].listed);
@@ -65,7 +65,7 @@ static void slab_unlist(tide__slab_class* class, tide__slab* slab) {
 // ---------------------------------------------------------------------------------------------------
 // Making and ending slabs
 
-// Writes into the records of all its pages that they are of this slab; NULL: one block of pages again.
+// Tags all pages as those of a slab; NULL: as one block of pages again.
 static void slab_mark_pages(tide__region* region, uint64_t first, uint64_t pages, const tide__slab* slab) {
   for (uint64_t page = first; page < first + pages; page++) {
     const uint64_t plain = page == first ? tide__tag(TIDE__PAGE_LIVE, pages, 0) : 0;
@@ -116,7 +116,7 @@ static tide_status slab_take_pages(tide_cpu_cache* cache, tide__slab_class* clas
     if (is_taken) {
       tide__region* const region = tide__region_at(run.address);
       slab_set_up(slab, class, region, run.address);
-      slab_mark_pages(region, (run.address - region->address) >> TIDE__PAGE_SHIFT, class->slab_pages, slab);
+      slab_mark_pages(region, tide__region_page(region, run.address), class->slab_pages, slab);
     }
     tide__mutex_unlock(&cache->zone_lock);
     if (is_taken) return TIDE_OK;
@@ -143,16 +143,16 @@ tide_status tide__slabs_grow(tide_cpu_cache* cache, uint32_t class_number, tide_
   return status;
 }
 
-// Gives the pages of a slab of which nothing is used back to the common zone.
+// Gives the pages of a slab without a used object back to the common zone.
 static void slab_end(tide_cpu_cache* cache, tide__slab_class* class, tide__slab* slab)
     TIDE_REQUIRES(&class->lock) {
   tide__region* const region = tide__region_at(tide__load_relaxed(&slab->address));
-  const uint64_t first = (tide__load_relaxed(&slab->address) - region->address) >> TIDE__PAGE_SHIFT;
+  const uint64_t first = tide__region_page(region, tide__load_relaxed(&slab->address));
   slab_unlist(class, slab);
   class->slab_count--;
   tide__mutex_lock(&cache->zone_lock);
   slab_mark_pages(region, first, class->slab_pages, NULL);
-  tide__zone_put_since(&cache->zone, region, first, slab->stamp);
+  tide__zone_put(&cache->zone, region, first, slab->stamp);
   tide__mutex_unlock(&cache->zone_lock);
   slab_give_record(class, slab);
 }
@@ -181,7 +181,7 @@ static void slab_put_object(tide_cpu_cache* cache, tide__slab_class* class, tide
   if (slab->free_count == slab->capacity && !is_kept) slab_end(cache, class, slab);
 }
 
-// Objects come from slabs to a magazine, or go.
+// Counts objects that moved from slabs to a magazine, or back (negative).
 static void magazine_moved(tide__cpu_tcache* tcache, const tide__cpu_magazine* magazine, int64_t objects) {
   tcache->tally.bytes += objects * (int64_t)magazine->object_bytes;
   tcache->tally.blocks += objects;
@@ -209,15 +209,8 @@ bool tide__slabs_refill(tide_cpu_cache* cache, tide__cpu_tcache* tcache, uint32_
   return count > 0;
 }
 
-// The slab of an object that is known to be one.
-static tide__slab* object_slab(uint64_t address) {
-  const tide__region* const region = tide__region_at(address);
-  const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
-  return tide__tag_slab(tide__load_relaxed(&region->pages[page].tag));
-}
-
-// Puts idle objects back and returns how many there were. One that is not idle any more was released by two
-// threads at once and is in another magazine as well, or was: it is not this one's.
+// Returns idle objects to their slabs, and how many there were. An object that is not idle was released by
+// two threads at the same moment, and belongs to another magazine or to the program.
 static uint32_t slabs_put_idle(tide_cpu_cache* cache, uint32_t class_number, const tide__idle_object* objects,
                                uint32_t count) {
   tide__slab_class* const class = &cache->classes[class_number];
@@ -225,7 +218,8 @@ static uint32_t slabs_put_idle(tide_cpu_cache* cache, uint32_t class_number, con
   tide__mutex_lock(&class->lock);
   for (uint32_t i = 0; i < count; i++) {
     if (tide__load_relaxed(objects[i].mark) != tide__mark_idle(class_number)) continue;
-    tide__slab* const slab = object_slab(objects[i].address);
+    const tide__region* const region = tide__region_at(objects[i].address);
+    tide__slab* const slab = tide__region_slab(region, tide__region_page(region, objects[i].address));
     const uint64_t offset = objects[i].address - tide__load_relaxed(&slab->address);
     slab_put_object(cache, class, slab, (uint32_t)(offset / class->object_bytes));
     put++;
@@ -234,7 +228,7 @@ static uint32_t slabs_put_idle(tide_cpu_cache* cache, uint32_t class_number, con
   return put;
 }
 
-// The oldest objects go, because the newest are warm.
+// The oldest objects go; the newest are warm in the processor's caches.
 void tide__slabs_flush(tide_cpu_cache* cache, tide__cpu_tcache* tcache, uint32_t class_number,
                        uint32_t left) {
   tide__cpu_magazine* const magazine = &tcache->magazines[class_number];
@@ -246,10 +240,10 @@ void tide__slabs_flush(tide_cpu_cache* cache, tide__cpu_tcache* tcache, uint32_t
   for (uint32_t i = 0; i < left; i++) objects[i] = objects[going + i];
   magazine->top -= going;
   magazine_moved(tcache, magazine, -(int64_t)put);
-  if (put < going) tide__cpu_count(cache, TIDE__CPU_double_releases, going - put);
+  if (put < going) tide__cpu_count(cache, TIDE__CPU_num_double_releases, going - put);
 }
 
-#define MAGAZINE_BYTES ((uint64_t)32 << 10)  // of one size class, or a few blocks
+#define MAGAZINE_BYTES ((uint64_t)32 << 10)  // of one size class, but at least four objects
 
 void tide__cpu_magazines_open(tide__cpu_tcache* tcache, bool is_open) {
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What a thread has of a cache: its magazines of idle objects, its zone, and what it has counted.
-#ifndef TIDEMARK_SRC_CPU_FRONT_H
-#define TIDEMARK_SRC_CPU_FRONT_H
+// The thread cache: the magazines of idle objects, the zone and the tally of one thread.
+#ifndef TIDEMARK_SRC_CPU_TCACHE_H
+#define TIDEMARK_SRC_CPU_TCACHE_H
 
 #include "core/thread_cache.h"
 #include "cpu/zone.h"
@@ -13,37 +13,36 @@
 #define TIDE__SMALL_CLASSES 64
 #define TIDE__MAGAZINE_ITEMS 64
 
-// An idle object, and its mark.
 typedef struct tide__idle_object {
   uint64_t address;
   tide__atomic_u8* mark;
 } tide__idle_object;
 
-// A stack of idle objects. Its lowest place is never filled: it refers to a state that is not idle, so that
-// who finds an object there finds none.
+// A stack of idle objects. Its lowest entry is a sentinel whose mark is never idle, so that an empty magazine
+// needs no check of its own.
 typedef struct tide__cpu_magazine {
   tide__idle_object* top;  // above the newest object
-  tide__idle_object* end;  // nothing is put there; the lowest place, if the cache has a limit for idle memory
+  tide__idle_object* end;  // `top` of a full magazine; above the sentinel if the cache has max_cached_bytes
   uint32_t object_bytes;
-  uint32_t takes_left;  // objects that may be handed out before the totals are told
+  uint32_t takes_left;  // objects that may be taken before the tally is flushed
 } tide__cpu_magazine;
 
-// What a thread has handed out, less what it has taken back, of which the totals know a part. What is in the
-// magazines is not handed out.
+// What a thread has taken from zones and slabs, less what it has returned. A part of it has been added to the
+// totals. Objects in the magazines count here, but are not live.
 typedef struct tide__cpu_tally {
-  int64_t bytes;  // of blocks of pages, and of objects that came from slabs
+  int64_t bytes;
   int64_t blocks;
-  int64_t page_bytes;    // live bytes of blocks of pages,
-  int64_t high_bytes;    // and the most they were since the totals were told
-  int64_t told_bytes;    // live bytes that the totals know of,
-  int64_t told_blocks;   // and blocks
-  uint64_t told_takes;   // objects from magazines that the totals know of
-  uint64_t large_takes;  // blocks of pages handed out since they were counted,
-  uint64_t large_bytes;  // and their bytes
-  uint32_t changes;      // since the totals were told
-  uint32_t clock_at;     // changes at which a call for pages goes the slow way, and looks at the clock
-  uint32_t same_ticks;   // looks since the tick was another one
-  uint32_t tellings;
+  int64_t page_bytes;      // of `bytes`, those of blocks of pages
+  int64_t peak_bytes;      // of `page_bytes`, since the last flush
+  int64_t flushed_bytes;   // live bytes in the totals
+  int64_t flushed_blocks;  // live blocks in the totals
+  uint64_t flushed_takes;  // takes from magazines in the totals
+  uint64_t large_takes;    // blocks of pages handed out since the last flush
+  uint64_t large_bytes;    // their bytes
+  uint32_t changes;        // since the last flush
+  uint32_t clock_at;       // changes at which a call for pages takes the slow path and reads the clock
+  uint32_t same_ticks;     // reads of the clock since the tick changed
+  uint32_t flushes;
 } tide__cpu_tally;
 
 typedef struct tide__cpu_tcache {
@@ -51,8 +50,8 @@ typedef struct tide__cpu_tcache {
   tide__cpu_magazine magazines[TIDE__SMALL_CLASSES];
   tide__cpu_tally tally;
   tide__zone zone;
-  uint64_t small_calls_seen;  // by the last sweep
-  tide__atomic_u8 no_mark;    // that the lowest places refer to
+  uint64_t takes_seen;      // by the last sweep
+  tide__atomic_u8 no_mark;  // of the sentinels
   tide__idle_object objects[TIDE__SMALL_CLASSES][1 + TIDE__MAGAZINE_ITEMS];
 } tide__cpu_tcache;
 
@@ -79,7 +78,7 @@ static inline void tide__cpu_note_pages(tide__cpu_tcache* tcache, int64_t blocks
   if (bytes <= 0) return;
   tally->large_takes += (uint64_t)blocks;
   tally->large_bytes += (uint64_t)bytes;
-  if (tally->page_bytes > tally->high_bytes) tally->high_bytes = tally->page_bytes;
+  if (tally->page_bytes > tally->peak_bytes) tally->peak_bytes = tally->page_bytes;
 }
 
 #endif

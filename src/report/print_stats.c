@@ -114,12 +114,12 @@ tide_status tide_cpu_print_stats(tide_cpu_cache* cache, const tide_sink* sink) {
   TIDE_TRY(tide_cpu_get_stats(cache, &stats));
   put(&p, "memory of CPU tensors, %" PRIu32 " threads\n", stats.threads);
   put_head(&p);
-  put_stat(&p, "live", &stats.live);
-  put_stat(&p, "live_bytes", &stats.live_bytes);
-  put_stat(&p, "system_bytes", &stats.system_bytes);
+#define PUT_STAT(name) put_stat(&p, #name, &stats.name);
+  TIDE_CPU_STAT_MAP(PUT_STAT)
+#undef PUT_STAT
   put_count(&p, "cached_bytes", stats.cached_bytes);
   put_count(&p, "address_bytes", stats.address_bytes);
-#define PUT_COUNT(name) put_count(&p, #name, stats.name);
+#define PUT_COUNT(name) put_count(&p, #name, (uint64_t)stats.name);
   TIDE_CPU_COUNTER_MAP(PUT_COUNT)
 #undef PUT_COUNT
   return p.status;

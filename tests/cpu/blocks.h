@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What tests of the CPU cache share: caches that are checked at their end, blocks that are filled at birth
-// and compared at death, and what the system says about pages.
+// Helpers for tests of the CPU cache: caches that are checked when they are closed, blocks that are filled
+// when they are allocated and compared when they are released, and the resident memory of the process.
 //
-// A pattern is a sequence of words that depends on a seed, so that bytes of another block, of another place
-// in the same block and stale bytes are all told apart. Of blocks above 128 KiB both ends are written and
-// one word in every 64 KiB between.
+// A pattern is a sequence of words that depends on a seed. It tells apart bytes of another block, of another
+// offset in the same block, and stale bytes. Blocks above 128 KiB have it at both ends, and one word in every
+// 64 KiB between.
 #ifndef TIDEMARK_TESTS_CPU_BLOCKS_H
 #define TIDEMARK_TESTS_CPU_BLOCKS_H
 
@@ -20,7 +20,7 @@
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
 
-// Not in the POSIX part of the header: which pages of a range are in memory.
+// Which pages of a range are in memory; POSIX does not declare it.
 int mincore(void* address, size_t bytes, unsigned char* out);
 
 // ---------------------------------------------------------------------------------------------------
@@ -89,21 +89,21 @@ static inline void cache_expect_sound(tide_cpu_cache* cache) {
   if (broken != 0) T_FAIL("invariant %d: %s", broken, tide_last_error()->text);
 }
 
-// What is live and what is kept are parts of what the system gave.
+// Active and cached bytes are parts of the reserved bytes.
 static inline void cache_expect_sums(tide_cpu_cache* cache) {
   const tide_cpu_stats stats = cache_stats(cache);
-  T_LE(stats.cached_bytes, stats.system_bytes.current - stats.live_bytes.current);
-  T_LE(0, stats.live.current);
-  T_LE(stats.live_bytes.current, stats.live_bytes.peak);
-  T_LE(stats.system_bytes.current, stats.system_bytes.peak);
-  T_LE(stats.live.current, stats.live.peak);
+  T_LE(stats.cached_bytes, stats.reserved_bytes.current - stats.active_bytes.current);
+  T_LE(0, stats.active.current);
+  T_LE(stats.active_bytes.current, stats.active_bytes.peak);
+  T_LE(stats.reserved_bytes.current, stats.reserved_bytes.peak);
+  T_LE(stats.active.current, stats.active.peak);
 }
 
 static inline void cache_expect_live(tide_cpu_cache* cache, size_t count) {
-  T_EQ(cache_stats(cache).live.current, count);
+  T_EQ(cache_stats(cache).active.current, count);
 }
 
-// Checks and frees a cache that is to have `orphans` blocks out.
+// Checks and frees a cache of which `orphans` blocks are handed out.
 static inline void cache_close_with(tide_cpu_cache* cache, uint64_t orphans) {
   uint64_t found = UINT64_MAX;
   cache_expect_sound(cache);
@@ -138,13 +138,20 @@ static inline void* cache_take_zeros(tide_cpu_cache* cache, size_t bytes) {
   return address;
 }
 
+// A call that fails sets its result to NULL.
+#define EXPECT_REFUSED(call, result, status) \
+  do {                                       \
+    (result) = (void*)&(result);             \
+    T_STATUS(call, status);                  \
+    T_PTR_EQ(result, NULL);                  \
+  } while (false)
+
 static inline void cache_expect_refused(tide_cpu_cache* cache, size_t bytes, tide_status status) {
-  void* address = &address;
-  T_STATUS(tide_cpu_alloc(cache, bytes, &address), status);
-  T_PTR_EQ(address, NULL);
+  void* address = NULL;
+  EXPECT_REFUSED(tide_cpu_alloc(cache, bytes, &address), address, status);
 }
 
-// Takes so many blocks, writes to them, and gives them back: idle memory.
+// Allocates, writes and releases `count` blocks, so that their memory is idle.
 static inline void cache_leave_idle(tide_cpu_cache* cache, size_t bytes, size_t count) {
   void* blocks[64];
   T_LE(count, 64);
@@ -175,7 +182,7 @@ static inline void block_give(const block* b) {
   T_OK(tide_cpu_release(b->address));
 }
 
-// 0 bytes to some MiB: each power of two as likely as any, with a neighbour of it as often as not.
+// 0 bytes to some MiB: each power of two is equally likely, and half of the sizes are next to one.
 static inline size_t random_bytes(t_rng* rng, unsigned powers) {
   const size_t power = (size_t)1 << t_rng_below(rng, powers);
   switch (t_rng_below(rng, 4)) {
@@ -207,10 +214,18 @@ static inline void on_other_thread(void (*run)(void* user), void* user) {
   t_thread_join(thread);
 }
 
-// ---------------------------------------------------------------------------------------------------
-// What the system says
+// Runs a function on several threads at once, with one of an array of arguments each; size 0: the same.
+static inline void on_threads(size_t count, void* (*run)(void* user), void* users, size_t size) {
+  pthread_t threads[16];
+  T_LE(count, 16);
+  for (size_t i = 0; i < count; i++) t_thread_start(&threads[i], run, (uint8_t*)users + i * size);
+  for (size_t i = 0; i < count; i++) t_thread_join(threads[i]);
+}
 
-// How many bytes of a range are in memory, by its pages; addresses that are not mapped are not.
+// ---------------------------------------------------------------------------------------------------
+// Resident memory
+
+// The bytes of a range that are in memory, in whole pages; unmapped addresses are not.
 static inline size_t resident_bytes(const void* address, size_t bytes) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   const uintptr_t from = ((uintptr_t)address + page - 1) / page * page;
@@ -223,15 +238,15 @@ static inline size_t resident_bytes(const void* address, size_t bytes) {
   return count * page;
 }
 
-// The resident size of the whole process.
-static inline size_t resident_process_bytes(void) {
-  size_t pages = 0;
+// The resident size of the whole process, or its addresses.
+static inline size_t process_bytes(bool is_resident) {
+  size_t pages[2] = { 0 };
   FILE* const file = fopen("/proc/self/statm", "r");
   T_CHECK(file != NULL);
-  T_EQ(fscanf(file, "%*u %zu", &pages), 1);
+  T_EQ(fscanf(file, "%zu %zu", &pages[0], &pages[1]), 2);
   const int closed = fclose(file);
   T_EQ(closed, 0);
-  return pages * (size_t)sysconf(_SC_PAGESIZE);
+  return pages[is_resident] * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A source of memory for caches under test: it knows what is out, refuses what is not its own, has a budget,
-// fails at a call of choice, and can make callers wait at a gate. New memory holds a mark, so that a cache
-// that believes it to be zeros is found out.
+// A source of memory for caches under test. It keeps a list of its blocks, has a budget, can fail at any
+// call, and can make callers wait at a gate. New memory is not zero, so that a cache that relies on zeros
+// fails.
 #ifndef TIDEMARK_TESTS_CPU_SOURCE_H
 #define TIDEMARK_TESTS_CPU_SOURCE_H
 
@@ -83,7 +83,7 @@ static inline size_t source_find(const source* s, const void* address) {
   return at;
 }
 
-// What is not its own is a fault of the cache: it is given back nothing, or nothing twice.
+// An unknown address, or one that was released before, is a fault of the cache.
 static inline tide_status source_release(const tide_memory* memory, void* address) {
   source* const s = memory->user;
   T_CHECK(address != NULL);
@@ -110,7 +110,7 @@ static inline void source_init(source* s) {
   s->budget = SIZE_MAX;
 }
 
-// What could not be given back, because that failed, is taken back here.
+// Frees what could not be given back because release failed.
 static inline void source_drain(source* s) {
   while (s->count > 0) free(s->out[--s->count]);
   s->bytes = 0;
@@ -164,7 +164,7 @@ static inline size_t source_bytes(source* s) {
   return bytes;
 }
 
-// Does a range lie in one piece that is out?
+// Does a range lie in one block of the source?
 static inline bool source_has(source* s, const void* address, size_t bytes) {
   bool is_inside = false;
   source_lock(s);

@@ -8,20 +8,17 @@
 // ---------------------------------------------------------------------------------------------------
 // Sizes and addresses
 
-// What a request may be rounded up to.
-static void expect_slack(size_t asked, uint64_t got) {
+static void expect_size_of(tide_cpu_cache* cache, size_t asked) {
+  const block b = block_take(cache, asked, asked);
+  const tide_cpu_info info = tide_cpu_find(b.address);
+  const uint64_t got = info.bytes;
+  T_PTR_EQ(info.address, b.address);
   T_LE(asked, got);
   T_EQ(got % 64, 0);
   if (asked <= KIB) T_EQ(got, (asked + 63) / 64 * 64);
-  else if (asked <= 64 * KIB) T_LE(got, asked + (asked + 7) / 8 + 63);
+  else if (asked <= 64 * KIB) T_LE(8 * (got - asked), asked);
   else T_EQ(got, (asked + 4095) / 4096 * 4096);
-}
-
-static void expect_size_of(tide_cpu_cache* cache, size_t bytes) {
-  const block b = block_take(cache, bytes, bytes);
-  const tide_cpu_info info = tide_cpu_find(b.address);
-  T_PTR_EQ(info.address, b.address);
-  expect_slack(bytes, info.bytes);
+  if (asked > 64 * KIB) T_EQ((uintptr_t)b.address % 4096, 0);
   block_give(&b);
 }
 
@@ -29,95 +26,13 @@ T_TEST(test_cpu__sizes_are_rounded_as_promised) {
   tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t bytes = 1; bytes <= 2 * KIB; bytes++) expect_size_of(cache, bytes);
+  for (size_t bytes = 2 * KIB; bytes <= 64 * KIB; bytes += 61) expect_size_of(cache, bytes);
   for (size_t power = 2 * KIB; power <= 8 * MIB; power *= 2) {
     expect_size_of(cache, power - 1);
     expect_size_of(cache, power);
     expect_size_of(cache, power + 1);
     expect_size_of(cache, power + power / 8 + 1);
     expect_size_of(cache, power + power / 3);
-  }
-
-  cache_close(cache);
-}
-
-// No class from 1 KiB to 64 KiB wastes more than an eighth of the request.
-T_TEST(test_cpu__slack_is_an_eighth_at_most) {
-  tide_cpu_cache* const cache = cache_open(NULL);
-
-  for (size_t bytes = KIB + 1; bytes <= 64 * KIB; bytes += 61) {
-    void* const address = cache_take(cache, bytes);
-    const uint64_t got = tide_cpu_find(address).bytes;
-    T_LE(bytes, got);
-    T_LE(8 * (got - bytes), bytes);
-    T_OK(tide_cpu_release(address));
-  }
-
-  cache_close(cache);
-}
-
-T_TEST(test_cpu__nothing_is_null_and_is_not_counted) {
-  tide_cpu_cache* const cache = cache_open(NULL);
-  void* address = &address;
-
-  T_OK(tide_cpu_alloc(cache, 0, &address));
-  T_PTR_EQ(address, NULL);
-  address = &address;
-  T_OK(tide_cpu_alloc_zeros(cache, 0, &address));
-  T_PTR_EQ(address, NULL);
-  address = &address;
-  T_OK(tide_cpu_alloc_aligned(cache, 0, 4096, &address));
-  T_PTR_EQ(address, NULL);
-  T_OK(tide_cpu_release(NULL));
-  T_OK(tide_cpu_forget(NULL));
-
-  const tide_cpu_stats stats = cache_stats(cache);
-  T_EQ(stats.live.allocated, 0);
-  T_EQ(stats.hits + stats.misses + stats.uncached, 0);
-  T_EQ(stats.double_releases, 0);
-  cache_close(cache);
-}
-
-T_TEST(test_cpu__large_blocks_begin_at_pages) {
-  tide_cpu_cache* const cache = cache_open(NULL);
-  t_rng rng = t_rng_new(5);
-
-  for (size_t i = 0; i < 100; i++) {
-    void* const address = cache_take(cache, 64 * KIB + 1 + random_bytes(&rng, 20));
-    T_EQ((uintptr_t)address % 4096, 0);
-    T_OK(tide_cpu_release(address));
-  }
-
-  cache_close(cache);
-}
-
-T_TEST(test_cpu__blocks_lie_apart) {
-  enum { COUNT = 400 };
-  static block blocks[COUNT];
-  tide_cpu_cache* const cache = cache_open(NULL);
-  t_rng rng = t_rng_new(1);
-
-  for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 1 + random_bytes(&rng, 18), i);
-  for (size_t i = 0; i < COUNT; i += 2) block_give(&blocks[i]);
-  for (size_t i = 0; i < COUNT; i += 2) blocks[i] = block_take(cache, 1 + random_bytes(&rng, 18), COUNT + i);
-  for (size_t i = 0; i < COUNT; i++) block_give(&blocks[i]);
-
-  cache_close(cache);
-}
-
-T_TEST(test_cpu__alignments_of_every_power) {
-  static const size_t sizes[] = { 1, 64, 100, 4096, 5000, 40000, 300000, 3000000 };
-  tide_cpu_cache* const cache = cache_open(NULL);
-
-  for (size_t alignment = 1; alignment <= 16 * MIB; alignment *= 2) {
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-      uint8_t* const address = cache_take_aligned(cache, sizes[i], alignment);
-      T_EQ((uintptr_t)address % 64, 0);
-      pattern_write(address, alignment, sizes[i]);
-      T_LE(sizes[i], tide_cpu_find(address).bytes);
-      T_PTR_EQ(tide_cpu_find(address + sizes[i] - 1).address, address);
-      pattern_expect(address, alignment, sizes[i]);
-      T_OK(tide_cpu_release(address));
-    }
   }
 
   cache_close(cache);
@@ -130,26 +45,8 @@ T_TEST(test_cpu__the_largest_alignment) {
   pattern_write(address, 1, 100000);
 
   pattern_expect(address, 1, 100000);
-  T_LE(cache_stats(cache).system_bytes.current, 256 * MIB);
+  T_LE(cache_stats(cache).reserved_bytes.current, 256 * MIB);
   T_OK(tide_cpu_release(address));
-  cache_close(cache);
-}
-
-// Many live blocks of one alignment do not lie in one another.
-T_TEST(test_cpu__aligned_blocks_lie_apart) {
-  enum { COUNT = 64 };
-  uint8_t* blocks[COUNT];
-  tide_cpu_cache* const cache = cache_open(NULL);
-
-  for (size_t i = 0; i < COUNT; i++) {
-    blocks[i] = cache_take_aligned(cache, 100 + i * 700, (size_t)64 << i % 11);
-    pattern_write(blocks[i], i, 100 + i * 700);
-  }
-  for (size_t i = 0; i < COUNT; i++) {
-    pattern_expect(blocks[i], i, 100 + i * 700);
-    T_OK(tide_cpu_release(blocks[i]));
-  }
-
   cache_close(cache);
 }
 
@@ -163,13 +60,13 @@ T_TEST(test_cpu__memory_is_reused_and_not_written) {
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     const block first = block_take(cache, sizes[i], i);
     block_give(&first);
-    const int64_t system_bytes = cache_stats(cache).system_bytes.current;
+    const int64_t system_bytes = cache_stats(cache).reserved_bytes.current;
 
     uint8_t* const second = cache_take(cache, sizes[i]);
 
     T_PTR_EQ(second, first.address);
     pattern_expect(second, i, sizes[i]);
-    T_EQ(cache_stats(cache).system_bytes.current, system_bytes);
+    T_EQ(cache_stats(cache).reserved_bytes.current, system_bytes);
     T_OK(tide_cpu_release(second));
   }
 
@@ -182,50 +79,23 @@ T_TEST(test_cpu__the_second_run_takes_nothing_new) {
   block blocks[COUNT];
   tide_cpu_cache* const cache = cache_open(NULL);
   int64_t peak = 0;
-  uint64_t misses = 0;
+  int64_t misses = 0;
 
   for (size_t run = 0; run < 5; run++) {
     t_rng rng = t_rng_new(2);
     for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 1 + random_bytes(&rng, 20), i);
     for (size_t i = 0; i < COUNT; i++) block_give(&blocks[i]);
-    if (run == 0) peak = cache_stats(cache).system_bytes.peak;
-    if (run == 1) misses = cache_stats(cache).misses;
+    if (run == 0) peak = cache_stats(cache).reserved_bytes.peak;
+    if (run == 1) misses = cache_stats(cache).num_misses;
   }
 
-  T_EQ(cache_stats(cache).system_bytes.peak, peak);
-  T_EQ(cache_stats(cache).misses, misses);
+  T_EQ(cache_stats(cache).reserved_bytes.peak, peak);
+  T_EQ(cache_stats(cache).num_misses, misses);
   cache_close(cache);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Forget
-
-T_TEST(test_cpu__forgotten_memory_is_with_the_system_at_once) {
-  tide_cpu_cache* const cache = cache_open(NULL);
-  uint8_t* const address = cache_take(cache, 4 * MIB);
-  memset(address, 1, 4 * MIB);
-  T_EQ(resident_bytes(address, 4 * MIB), 4 * MIB);
-
-  T_OK(tide_cpu_forget(address));
-
-  T_EQ(resident_bytes(address, 4 * MIB), 0);
-  T_EQ(cache_stats(cache).cached_bytes, 0);
-  T_EQ(cache_stats(cache).live.current, 0);
-  cache_close(cache);
-}
-
-T_TEST(test_cpu__forgetting_harms_no_neighbour) {
-  enum { COUNT = 90 };
-  block blocks[COUNT];
-  tide_cpu_cache* const cache = cache_open(NULL);
-  for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 100 + i * i * 30, i);
-
-  for (size_t i = 0; i < COUNT; i += 2) T_OK(tide_cpu_forget(blocks[i].address));
-  for (size_t i = 0; i < COUNT; i += 2) blocks[i] = block_take(cache, 100 + i * i * 30, COUNT + i);
-
-  for (size_t i = 0; i < COUNT; i++) block_give(&blocks[i]);
-  cache_close(cache);
-}
 
 T_TEST(test_cpu__what_was_forgotten_cannot_be_released) {
   tide_cpu_cache* const cache = cache_open(NULL);
@@ -247,27 +117,6 @@ T_TEST(test_cpu__what_was_forgotten_cannot_be_released) {
 // ---------------------------------------------------------------------------------------------------
 // Resize
 
-T_TEST(test_cpu__resize_keeps_what_both_sizes_have) {
-  tide_cpu_cache* const cache = cache_open(NULL);
-  t_rng rng = t_rng_new(3);
-  size_t bytes = 100;
-  void* address = cache_take(cache, bytes);
-
-  for (size_t i = 0; i < 300; i++) {
-    const size_t next = 1 + random_bytes(&rng, 17);
-    pattern_range(address, i, 0, bytes, true);
-    T_OK(tide_cpu_resize(cache, address, next, &address));
-    T_EQ((uintptr_t)address % 64, 0);
-    pattern_range(address, i, 0, bytes < next ? bytes / 8 * 8 : next / 8 * 8, false);
-    T_LE(next, tide_cpu_find(address).bytes);
-    cache_expect_live(cache, 1);
-    bytes = next;
-  }
-
-  T_OK(tide_cpu_release(address));
-  cache_close(cache);
-}
-
 T_TEST(test_cpu__resize_of_nothing_allocates_and_to_nothing_releases) {
   tide_cpu_cache* const cache = cache_open(NULL);
   void* address = NULL;
@@ -284,69 +133,16 @@ T_TEST(test_cpu__resize_of_nothing_allocates_and_to_nothing_releases) {
   cache_close(cache);
 }
 
-T_TEST(test_cpu__a_resize_that_fails_leaves_the_block) {
-  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
-  options.max_bytes = 8 * MIB;
-  tide_cpu_cache* const cache = cache_open(&options);
-  const block b = block_take(cache, MIB, 7);
-  void* moved = &moved;
-
-  T_STATUS(tide_cpu_resize(cache, b.address, 64 * MIB, &moved), TIDE_ERR_NO_MEMORY);
-
-  T_PTR_EQ(moved, NULL);
-  T_EQ(tide_cpu_find(b.address).bytes, MIB);
-  cache_expect_live(cache, 1);
-  block_give(&b);
-  cache_close(cache);
-}
-
-T_TEST(test_cpu__a_resize_moves_into_the_cache_it_names) {
-  tide_cpu_cache* const from = cache_open(NULL);
-  tide_cpu_cache* const to = cache_open(NULL);
-  const block b = block_take(from, 1000, 7);
-  void* moved = NULL;
-
-  T_OK(tide_cpu_resize(to, b.address, 10 * MIB, &moved));
-
-  T_PTR_EQ(tide_cpu_find(moved).cache, to);
-  pattern_range(moved, 7, 0, 1000, false);
-  cache_expect_live(from, 0);
-  cache_expect_live(to, 1);
-  T_OK(tide_cpu_release(moved));
-  cache_close(from);
-  cache_close(to);
-}
-
-T_TEST(test_cpu__an_orphan_is_resized_into_a_living_cache) {
-  tide_cpu_cache* const gone = cache_open(NULL);
-  tide_cpu_cache* const cache = cache_open(NULL);
-  const block b = block_take(gone, 1000, 7);
-  void* moved = NULL;
-  cache_close_with(gone, 1);
-
-  T_OK(tide_cpu_resize(cache, b.address, 100000, &moved));
-
-  pattern_range(moved, 7, 0, 1000, false);
-  T_PTR_EQ(tide_cpu_find(moved).cache, cache);
-  T_OK(tide_cpu_release(moved));
-  cache_close(cache);
-}
-
 T_TEST(test_cpu__what_was_released_cannot_be_resized) {
   tide_cpu_cache* const cache = cache_open(NULL);
   void* const address = cache_take(cache, 1000);
-  void* moved = &moved;
+  void* moved = NULL;
   int own = 0;
   T_OK(tide_cpu_release(address));
 
-  T_STATUS(tide_cpu_resize(cache, address, 2000, &moved), TIDE_ERR_STATE);
-  T_PTR_EQ(moved, NULL);
-  moved = &moved;
-  T_STATUS(tide_cpu_resize(cache, address, 0, &moved), TIDE_ERR_STATE);
-  T_PTR_EQ(moved, NULL);
-  moved = &moved;
-  T_STATUS(tide_cpu_resize(cache, &own, 2000, &moved), TIDE_ERR_ARGUMENT);
-  T_PTR_EQ(moved, NULL);
+  EXPECT_REFUSED(tide_cpu_resize(cache, address, 2000, &moved), moved, TIDE_ERR_STATE);
+  EXPECT_REFUSED(tide_cpu_resize(cache, address, 0, &moved), moved, TIDE_ERR_STATE);
+  EXPECT_REFUSED(tide_cpu_resize(cache, &own, 2000, &moved), moved, TIDE_ERR_ARGUMENT);
 
   cache_expect_live(cache, 0);
   cache_close(cache);
@@ -354,50 +150,6 @@ T_TEST(test_cpu__what_was_released_cannot_be_resized) {
 
 // ---------------------------------------------------------------------------------------------------
 // Find
-
-static void expect_found(const uint8_t* at, const tide_cpu_cache* cache, const uint8_t* address,
-                         size_t bytes) {
-  const tide_cpu_info info = tide_cpu_find(at);
-  T_PTR_EQ(info.cache, cache);
-  T_PTR_EQ(info.address, address);
-  T_LE(bytes, info.bytes);
-  T_CHECK(info.is_live);
-  T_CHECK(info.is_ours);
-}
-
-T_TEST(test_cpu__find_knows_every_byte_of_a_block) {
-  static const size_t sizes[] = { 1, 64, 65, 1000, 4097, 32769, 65536, 65537, 100000, 3 * MIB };
-  tide_cpu_cache* const cache = cache_open(NULL);
-
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    uint8_t* const address = cache_take(cache, sizes[i]);
-    const uint64_t usable = tide_cpu_find(address).bytes;
-    expect_found(address, cache, address, sizes[i]);
-    expect_found(address + sizes[i] / 2, cache, address, sizes[i]);
-    expect_found(address + sizes[i] - 1, cache, address, sizes[i]);
-    expect_found(address + usable - 1, cache, address, sizes[i]);
-    T_OK(tide_cpu_release(address));
-    T_CHECK(!tide_cpu_find(address).is_live);
-    T_CHECK(!tide_cpu_find(address + sizes[i] / 2).is_live);
-  }
-
-  cache_close(cache);
-}
-
-T_TEST(test_cpu__find_knows_whose_a_block_is) {
-  tide_cpu_cache* const one = cache_open(NULL);
-  tide_cpu_cache* const two = cache_open(NULL);
-  uint8_t* const first = cache_take(one, 5000);
-  uint8_t* const second = cache_take(two, 5000);
-
-  expect_found(first, one, first, 5000);
-  expect_found(second, two, second, 5000);
-
-  T_OK(tide_cpu_release(first));
-  T_OK(tide_cpu_release(second));
-  cache_close(one);
-  cache_close(two);
-}
 
 static void expect_foreign(const void* address) {
   T_CHECK(!tide_cpu_owns(address));
@@ -429,23 +181,7 @@ T_TEST(test_cpu__find_reads_through_no_address) {
   cache_close(cache);
 }
 
-T_TEST(test_cpu__find_knows_an_orphan) {
-  tide_cpu_cache* const cache = cache_open(NULL);
-  uint8_t* const address = cache_take(cache, 5000);
-  cache_close_with(cache, 1);
-
-  const tide_cpu_info info = tide_cpu_find(address + 4999);
-
-  T_PTR_EQ(info.cache, NULL);
-  T_PTR_EQ(info.address, address);
-  T_LE(5000, info.bytes);
-  T_CHECK(info.is_live);
-  T_CHECK(info.is_ours);
-  T_OK(tide_cpu_release(address));
-  T_CHECK(!tide_cpu_find(address).is_live);
-}
-
-// Memory is ours as long as a cache has it, live or idle, and of a cache that was freed while it is live.
+// A cache owns memory that is live or idle. Of a freed cache, live memory stays owned.
 T_TEST(test_cpu__owning_is_more_than_being_live) {
   tide_cpu_cache* const cache = cache_open(NULL);
   uint8_t* const idle = cache_take(cache, 5000);
@@ -487,11 +223,11 @@ T_TEST(test_cpu__wrong_addresses_are_told_apart) {
   T_STATUS(tide_cpu_release(b.address + 1), TIDE_ERR_ARGUMENT);
   block_give(&large);
   T_STATUS(tide_cpu_release(large.address), TIDE_ERR_STATE);
-  T_EQ(cache_stats(cache).double_releases, 2);
+  T_EQ(cache_stats(cache).num_double_releases, 2);
   cache_close(cache);
 }
 
-// A block that was released once more on another thread is refused there too.
+// A second release is refused on any thread.
 static void release_refused(void* address) { T_STATUS(tide_cpu_release(address), TIDE_ERR_STATE); }
 static void release_taken(void* address) { T_OK(tide_cpu_release(address)); }
 
@@ -508,7 +244,7 @@ T_TEST(test_cpu__a_double_release_is_seen_across_threads) {
     on_other_thread(release_refused, two);
   }
 
-  T_EQ(cache_stats(cache).double_releases, 6);
+  T_EQ(cache_stats(cache).num_double_releases, 6);
   cache_expect_live(cache, 0);
   cache_close(cache);
 }
@@ -525,8 +261,8 @@ T_TEST(test_cpu__trim_to_nothing_leaves_nothing) {
   T_OK(tide_cpu_trim(cache, 0));
 
   T_EQ(cache_stats(cache).cached_bytes, 0);
-  T_EQ(cache_stats(cache).system_bytes.current, 0);
-  T_LT(0, cache_stats(cache).evictions);
+  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
+  T_LT(0, cache_stats(cache).num_evictions);
   T_LT(0, cache_stats(cache).evicted_bytes);
   cache_close(cache);
 }
@@ -535,31 +271,17 @@ T_TEST(test_cpu__trim_leaves_so_many_bytes_at_most) {
   tide_cpu_cache* const cache = cache_open(NULL);
   cache_leave_idle(cache, MIB, 16);
 
+  T_OK(tide_cpu_trim(cache, TIDE_NO_LIMIT));
+  T_EQ(cache_stats(cache).cached_bytes, 16 * MIB);
   for (uint64_t bytes = 16 * MIB; bytes > 0; bytes -= MIB) {
     T_OK(tide_cpu_trim(cache, bytes));
     T_LE(cache_stats(cache).cached_bytes, bytes);
   }
-  T_LE(512 * KIB, cache_stats(cache).cached_bytes + MIB);
 
   cache_close(cache);
 }
 
-// Trimming to more than there is changes nothing.
-T_TEST(test_cpu__trim_takes_no_more_than_it_must) {
-  tide_cpu_cache* const cache = cache_open(NULL);
-  cache_leave_idle(cache, MIB, 8);
-  const uint64_t before = cache_stats(cache).cached_bytes;
-
-  T_OK(tide_cpu_trim(cache, before));
-  T_EQ(cache_stats(cache).cached_bytes, before);
-  T_OK(tide_cpu_trim(cache, TIDE_NO_LIMIT));
-  T_EQ(cache_stats(cache).cached_bytes, before);
-
-  cache_close(cache);
-}
-
-// A cache knows ages by eighths of its idle time, and of neighbours, which are one piece when idle, no more
-// than one.
+// Ages are known to an eighth of the idle time. Adjacent idle blocks are joined and have one age.
 T_TEST(test_cpu__trim_takes_the_longest_idle_first) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.idle_ns = 1000000000;
@@ -582,22 +304,6 @@ T_TEST(test_cpu__trim_takes_the_longest_idle_first) {
   cache_close(cache);
 }
 
-T_TEST(test_cpu__trim_keeps_what_is_live) {
-  enum { COUNT = 100 };
-  block blocks[COUNT];
-  tide_cpu_cache* const cache = cache_open(NULL);
-  for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 50 + i * i * 20, i);
-  for (size_t i = 0; i < COUNT; i += 3) block_give(&blocks[i]);
-
-  T_OK(tide_cpu_trim(cache, 0));
-
-  for (size_t i = 0; i < COUNT; i++) {
-    if (i % 3 != 0) block_give(&blocks[i]);
-  }
-  cache_expect_live(cache, 0);
-  cache_close(cache);
-}
-
 static void leave_idle_there(void* cache) { cache_leave_idle(cache, 4 * MIB, 2); }
 
 T_TEST(test_cpu__trim_reaches_the_memory_of_ended_threads) {
@@ -609,22 +315,6 @@ T_TEST(test_cpu__trim_reaches_the_memory_of_ended_threads) {
 
   T_EQ(cache_stats(cache).cached_bytes, 0);
   cache_close(cache);
-}
-
-T_TEST(test_cpu__trim_all_takes_the_oldest_cache_first) {
-  tide_cpu_cache* const older = cache_open(NULL);
-  tide_cpu_cache* const newer = cache_open(NULL);
-  cache_leave_idle(newer, 4 * MIB, 2);
-  cache_leave_idle(older, 4 * MIB, 2);
-
-  T_OK(tide_cpu_trim_all(8 * MIB));
-  T_EQ(cache_stats(older).cached_bytes, 0);
-  T_EQ(cache_stats(newer).cached_bytes, 8 * MIB);
-
-  T_OK(tide_cpu_trim_all(0));
-  T_EQ(cache_stats(newer).cached_bytes, 0);
-  cache_close(older);
-  cache_close(newer);
 }
 
 T_TEST(test_cpu__larger_blocks_than_the_limit_are_not_kept) {
@@ -641,7 +331,7 @@ T_TEST(test_cpu__larger_blocks_than_the_limit_are_not_kept) {
 
   T_EQ(resident_bytes(gone, MIB + 1), 0);
   T_EQ(resident_bytes(kept, MIB), MIB);
-  T_EQ(cache_stats(cache).uncached, 1);
+  T_EQ(cache_stats(cache).num_uncached, 1);
   T_LE(cache_stats(cache).cached_bytes, MIB);
   cache_close(cache);
 }
@@ -661,7 +351,7 @@ T_TEST(test_cpu__limits_can_be_changed) {
   cache_close(cache);
 }
 
-// Lowering the limit of all memory gives idle memory up for it.
+// Lowering max_bytes gives idle memory back.
 T_TEST(test_cpu__a_lower_limit_takes_idle_memory) {
   tide_cpu_cache* const cache = cache_open(NULL);
   const block b = block_take(cache, 4 * MIB, 1);
@@ -669,28 +359,13 @@ T_TEST(test_cpu__a_lower_limit_takes_idle_memory) {
 
   T_OK(tide_cpu_set_limits(cache, TIDE_NO_LIMIT, 8 * MIB));
 
-  T_LE(cache_stats(cache).system_bytes.current, 8 * MIB);
+  T_LE(cache_stats(cache).reserved_bytes.current, 8 * MIB);
   block_give(&b);
   cache_close(cache);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Orphans and several caches
-
-T_TEST(test_cpu__orphans_stay_as_they_are) {
-  enum { COUNT = 40 };
-  block blocks[COUNT];
-  tide_cpu_cache* const cache = cache_open(NULL);
-  for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 1 + i * i * 500, i);
-  for (size_t i = 0; i < COUNT; i += 4) block_give(&blocks[i]);
-
-  cache_close_with(cache, COUNT - COUNT / 4);
-
-  for (size_t i = 0; i < COUNT; i++) {
-    if (i % 4 == 0) T_CHECK(tide_cpu_release(blocks[i].address) != TIDE_OK);
-    else block_give(&blocks[i]);
-  }
-}
 
 T_TEST(test_cpu__the_memory_of_an_orphan_goes_back_with_it) {
   tide_cpu_cache* const cache = cache_open(NULL);
@@ -708,23 +383,7 @@ T_TEST(test_cpu__the_memory_of_an_orphan_goes_back_with_it) {
   T_EQ(resident_bytes(two, 2 * MIB), 0);
 }
 
-T_TEST(test_cpu__orphans_give_all_their_memory_back_to_the_source) {
-  source s;
-  source_init(&s);
-  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
-  options.memory = s.memory;
-  tide_cpu_cache* const cache = cache_open(&options);
-  block blocks[30];
-  for (size_t i = 0; i < 30; i++) blocks[i] = block_take(cache, 1 + i * i * 700, i);
-  T_CHECK(source_has(&s, blocks[29].address, blocks[29].bytes));
-  cache_close_with(cache, 30);
-
-  for (size_t i = 0; i < 30; i++) block_give(&blocks[i]);
-
-  source_fini(&s);
-}
-
-// Nothing of a cache is left, no matter how it ends.
+// A cache leaves no mapping behind, with orphans or without.
 T_TEST(test_cpu__a_thousand_caches_leave_nothing) {
   const size_t mappings = t_count_mappings();
   for (size_t i = 0; i < 1000; i++) {
@@ -741,22 +400,6 @@ T_TEST(test_cpu__a_thousand_caches_leave_nothing) {
     block_give(&small);
   }
   if (!T_HAS_SANITIZER) T_LE(t_count_mappings(), mappings + 40);
-}
-
-T_TEST(test_cpu__two_caches_share_nothing) {
-  tide_cpu_cache* const one = cache_open(NULL);
-  tide_cpu_cache* const two = cache_open(NULL);
-  const block a = block_take(one, 10000, 1);
-  const block b = block_take(two, 10000, 2);
-
-  block_give(&a);
-  T_OK(tide_cpu_trim(one, 0));
-  T_EQ(cache_stats(one).system_bytes.current, 0);
-  T_LE(10000, cache_stats(two).live_bytes.current);
-  cache_close(one);
-
-  block_give(&b);
-  cache_close(two);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -782,7 +425,7 @@ T_TEST(test_cpu__memory_is_a_table) {
   cache_close(cache);
 }
 
-// A cache on a cache on a source.
+// The memory of a cache may come from another cache.
 T_TEST(test_cpu__a_cache_can_stand_on_another) {
   tide_cpu_cache* const below = cache_open(NULL);
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
@@ -791,7 +434,7 @@ T_TEST(test_cpu__a_cache_can_stand_on_another) {
   block blocks[20];
 
   for (size_t i = 0; i < 20; i++) blocks[i] = block_take(above, 1 + i * i * 1000, i);
-  T_LE(1, cache_stats(below).live.current);
+  T_LE(1, cache_stats(below).active.current);
   for (size_t i = 0; i < 20; i++) T_PTR_EQ(tide_cpu_find(blocks[i].address).cache, above);
   for (size_t i = 0; i < 20; i++) block_give(&blocks[i]);
 
@@ -812,76 +455,61 @@ T_TEST(test_cpu__statistics_follow_every_call) {
   T_OK(tide_cpu_release(one));
 
   tide_cpu_stats stats = cache_stats(cache);
-  T_EQ(stats.live.current, 1);
-  T_LE(stats.live.peak, 3);  // it may be short
-  T_EQ(stats.live.allocated, 3);
-  T_EQ(stats.live.freed, 2);
-  T_EQ(stats.live_bytes.current, bytes[0]);
-  T_EQ(stats.live_bytes.peak, 2 * bytes[0] + bytes[1]);
-  T_EQ(stats.live_bytes.allocated, 2 * bytes[0] + bytes[1]);
-  T_EQ(stats.live_bytes.freed, bytes[0] + bytes[1]);
-  T_EQ(stats.hits + stats.misses, 3);
-  T_LE(1, stats.misses);
+  T_EQ(stats.active.current, 1);
+  T_LE(stats.active.peak, 3);  // it may be short
+  T_EQ(stats.active.allocated, 3);
+  T_EQ(stats.active.freed, 2);
+  T_EQ(stats.active_bytes.current, bytes[0]);
+  T_EQ(stats.active_bytes.peak, 2 * bytes[0] + bytes[1]);
+  T_EQ(stats.active_bytes.allocated, 2 * bytes[0] + bytes[1]);
+  T_EQ(stats.active_bytes.freed, bytes[0] + bytes[1]);
+  T_EQ(stats.num_hits + stats.num_misses, 3);
+  T_LE(1, stats.num_misses);
   T_EQ(stats.threads, 1);
-  T_LE(stats.system_bytes.current, stats.address_bytes);
+  T_LE(stats.reserved_bytes.current, stats.address_bytes);
 
   tide_cpu_reset_accumulated(cache);
   tide_cpu_reset_peaks(cache);
   stats = cache_stats(cache);
-  T_EQ(stats.live.current, 1);
-  T_EQ(stats.live.peak, 1);
-  T_EQ(stats.live.allocated, 0);
-  T_EQ(stats.live.freed, 0);
-  T_EQ(stats.live_bytes.peak, bytes[0]);
-  T_EQ(stats.hits + stats.misses + stats.evictions, 0);
-  T_EQ(stats.system_bytes.peak, stats.system_bytes.current);
+  T_EQ(stats.active.current, 1);
+  T_EQ(stats.active.peak, 1);
+  T_EQ(stats.active.allocated, 0);
+  T_EQ(stats.active.freed, 0);
+  T_EQ(stats.active_bytes.peak, bytes[0]);
+  T_EQ(stats.num_hits + stats.num_misses + stats.num_evictions, 0);
+  T_EQ(stats.reserved_bytes.peak, stats.reserved_bytes.current);
   T_OK(tide_cpu_release(three));
-  T_EQ(cache_stats(cache).live.freed, 1);
+  T_EQ(cache_stats(cache).active.freed, 1);
   cache_close(cache);
 }
 
-// The peak of small blocks may be short, but is never too high.
+// The peak of small blocks may be too low, but is never too high.
 T_TEST(test_cpu__statistics_of_small_blocks_follow_every_call) {
   tide_cpu_cache* const cache = cache_open(NULL);
   void* blocks[100];
   for (size_t i = 0; i < 100; i++) blocks[i] = cache_take(cache, 1000);
   const int64_t bytes = (int64_t)tide_cpu_find(blocks[0]).bytes;
-  T_EQ(cache_stats(cache).live.current, 100);
-  T_EQ(cache_stats(cache).live_bytes.current, 100 * bytes);
+  T_EQ(cache_stats(cache).active.current, 100);
+  T_EQ(cache_stats(cache).active_bytes.current, 100 * bytes);
   for (size_t i = 0; i < 60; i++) T_OK(tide_cpu_release(blocks[i]));
 
   tide_cpu_stats stats = cache_stats(cache);
-  T_EQ(stats.live.current, 40);
-  T_EQ(stats.live_bytes.current, 40 * bytes);
-  T_EQ(stats.live.allocated, 100);
-  T_EQ(stats.live.freed, 60);
-  T_EQ(stats.live_bytes.allocated, 100 * bytes);
-  T_EQ(stats.live.peak, 100);  // it was seen above
-  T_EQ(stats.hits + stats.misses, 100);
+  T_EQ(stats.active.current, 40);
+  T_EQ(stats.active_bytes.current, 40 * bytes);
+  T_EQ(stats.active.allocated, 100);
+  T_EQ(stats.active.freed, 60);
+  T_EQ(stats.active_bytes.allocated, 100 * bytes);
+  T_EQ(stats.active.peak, 100);  // it was seen above
+  T_EQ(stats.num_hits + stats.num_misses, 100);
 
   tide_cpu_reset_accumulated(cache);
   tide_cpu_reset_peaks(cache);
   for (size_t i = 60; i < 100; i++) T_OK(tide_cpu_release(blocks[i]));
   stats = cache_stats(cache);
-  T_EQ(stats.live.current, 0);
-  T_EQ(stats.live.peak, 40);
-  T_EQ(stats.live.allocated, 0);
-  T_EQ(stats.live.freed, 40);
-  cache_close(cache);
-}
-
-T_TEST(test_cpu__a_hit_is_a_hit_and_a_miss_a_miss) {
-  tide_cpu_cache* const cache = cache_open(NULL);
-
-  void* const first = cache_take(cache, MIB);
-  T_EQ(cache_stats(cache).misses, 1);
-  T_EQ(cache_stats(cache).hits, 0);
-  T_OK(tide_cpu_release(first));
-  void* const second = cache_take(cache, MIB);
-  T_EQ(cache_stats(cache).misses, 1);
-  T_EQ(cache_stats(cache).hits, 1);
-  T_OK(tide_cpu_release(second));
-
+  T_EQ(stats.active.current, 0);
+  T_EQ(stats.active.peak, 40);
+  T_EQ(stats.active.allocated, 0);
+  T_EQ(stats.active.freed, 40);
   cache_close(cache);
 }
 
@@ -891,26 +519,7 @@ T_TEST(test_cpu__ended_threads_are_taken_over) {
   for (size_t i = 0; i < 50; i++) on_other_thread(leave_idle_there, cache);
 
   T_LE(cache_stats(cache).threads, 4);
-  T_LE(cache_stats(cache).system_bytes.peak, 16 * MIB);
+  T_LE(cache_stats(cache).reserved_bytes.peak, 16 * MIB);
   cache_expect_live(cache, 0);
   cache_close(cache);
-}
-
-// Records come from the heap of the options, and all go back.
-T_TEST(test_cpu__records_come_from_the_heap_and_go_back) {
-  counting_heap heap;
-  counting_heap_init(&heap, SIZE_MAX, false);
-  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
-  options.heap = &heap.heap;
-  tide_cpu_cache* const cache = cache_open(&options);
-  T_LT(0, atomic_load(&heap.allocs));
-  const block b = block_take(cache, 1000, 1);
-  const block c = block_take(cache, 10 * MIB, 2);
-  on_other_thread(leave_idle_there, cache);
-
-  cache_close_with(cache, 2);
-
-  block_give(&b);
-  block_give(&c);
-  T_EQ(atomic_load(&heap.outstanding), 0);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Memory that nobody has used for a while goes back to the system: when the cache is asked to look, by later
-// calls, or by a helper thread alone. Times are lower bounds and long patience, never tight.
+// Memory that has been idle for a while goes back to the system: by a poll, by later calls, or by the helper
+// thread alone. Tests wait at least the idle time, and for very long where something must happen.
 #include "blocks.h"
 
 #define IDLE_NS ((uint64_t)20000000)  // 20 ms
@@ -33,9 +33,9 @@ T_TEST(test_cpu_ageing__poll_gives_back_what_was_idle_too_long) {
   T_OK(tide_cpu_poll(cache));
 
   T_EQ(resident_bytes(address, 8 * MIB), 0);
-  T_EQ(cache_stats(cache).system_bytes.current, 0);
+  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
   T_EQ(cache_stats(cache).cached_bytes, 0);
-  T_LE(1, cache_stats(cache).evictions);
+  T_LE(1, cache_stats(cache).num_evictions);
   T_LE(8 * MIB, cache_stats(cache).evicted_bytes);
   cache_close(cache);
 }
@@ -47,11 +47,11 @@ T_TEST(test_cpu_ageing__small_blocks_age_too) {
   wait_ns(3 * IDLE_NS);
   T_OK(tide_cpu_poll(cache));
 
-  T_EQ(cache_stats(cache).system_bytes.current, 0);
+  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
   cache_close(cache);
 }
 
-// What the statistics say is what the system says: the process has as much less.
+// The resident size of the process falls by what the statistics report.
 T_TEST(test_cpu_ageing__the_resident_size_falls) {
   if (T_HAS_SANITIZER) t_skip("a sanitizer has memory of its own for ours");
   enum { COUNT = 20000 };
@@ -61,16 +61,16 @@ T_TEST(test_cpu_ageing__the_resident_size_falls) {
     blocks[i] = cache_take(cache, 1000 + i % 50 * 20);
     memset(blocks[i], 1, 1000);
   }
-  const size_t before = resident_process_bytes();
-  const size_t taken = (size_t)cache_stats(cache).system_bytes.current;
+  const size_t before = process_bytes(true);
+  const size_t taken = (size_t)cache_stats(cache).reserved_bytes.current;
   for (size_t i = 0; i < COUNT; i++) T_OK(tide_cpu_release(blocks[i]));
 
   wait_ns(3 * IDLE_NS);
   T_OK(tide_cpu_poll(cache));
 
-  T_EQ(cache_stats(cache).system_bytes.current, 0);
+  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
   T_LE(20 * MIB, taken);
-  T_LE(resident_process_bytes() + taken / 10 * 9, before);
+  T_LE(process_bytes(true) + taken / 10 * 9, before);
   cache_close(cache);
 }
 
@@ -85,7 +85,7 @@ T_TEST(test_cpu_ageing__poll_keeps_what_is_young) {
   cache_close(cache);
 }
 
-// A block that was in use for long is as young as any other when it is released.
+// A block that was live for long becomes idle when it is released, not before.
 T_TEST(test_cpu_ageing__long_use_is_no_idle_time) {
   tide_cpu_cache* const cache = ageing_open(10 * IDLE_NS, false);
   for (size_t i = 0; i < 2; i++) {
@@ -108,11 +108,11 @@ T_TEST(test_cpu_ageing__without_an_age_nothing_goes) {
   T_OK(tide_cpu_poll(cache));
 
   T_EQ(resident_bytes(address, 8 * MIB), 8 * MIB);
-  T_EQ(cache_stats(cache).evictions, 0);
+  T_EQ(cache_stats(cache).num_evictions, 0);
   cache_close(cache);
 }
 
-// What is live does not age, however long nobody looks at it.
+// Live memory does not age.
 T_TEST(test_cpu_ageing__live_memory_does_not_age) {
   tide_cpu_cache* const cache = ageing_open(IDLE_NS / 10, true);
   block blocks[40];
@@ -128,7 +128,7 @@ T_TEST(test_cpu_ageing__live_memory_does_not_age) {
   cache_close(cache);
 }
 
-// As much stays as is used, wherever in the two: what went is not to go again and again.
+// Memory that is used again and again stays, and only the rest goes back, once.
 T_TEST(test_cpu_ageing__what_is_used_stays) {
   tide_cpu_cache* const cache = ageing_open(10 * IDLE_NS, false);
   void* const idle = cache_take(cache, 4 * MIB);
@@ -155,7 +155,7 @@ T_TEST(test_cpu_ageing__what_is_used_stays) {
   cache_close(cache);
 }
 
-// Nobody polls: later calls of other sizes find it out.
+// Without a poll, later calls of other sizes give the memory back.
 T_TEST(test_cpu_ageing__later_calls_find_it_out) {
   tide_cpu_cache* const cache = ageing_open(IDLE_NS, false);
   void* const address = leave_one_idle(cache, 8 * MIB);
@@ -172,13 +172,13 @@ T_TEST(test_cpu_ageing__later_calls_find_it_out) {
 
 static void do_nothing(void* user) { (void)user; }
 
-// Some sanitizers start a thread of their own with the first.
+// Some sanitizers start a thread of their own with the first thread.
 static size_t count_threads_for_good(void) {
   on_other_thread(do_nothing, NULL);
   return t_count_threads();
 }
 
-// Nobody calls at all: the helper gives it back, and the statistics know.
+// Without any call, the helper gives the memory back.
 T_TEST(test_cpu_ageing__the_helper_works_alone) {
   const size_t threads = count_threads_for_good();
   tide_cpu_cache* const cache = ageing_open(IDLE_NS, true);
@@ -191,7 +191,7 @@ T_TEST(test_cpu_ageing__the_helper_works_alone) {
     wait_ns(IDLE_NS / 4);
     T_LT(t_now_ns() - begin, PATIENCE_NS);
   }
-  while (cache_stats(cache).system_bytes.current > 0) {
+  while (cache_stats(cache).reserved_bytes.current > 0) {
     wait_ns(IDLE_NS / 4);
     T_LT(t_now_ns() - begin, PATIENCE_NS);
   }
@@ -215,7 +215,7 @@ T_TEST(test_cpu_ageing__memory_of_ended_threads_ages) {
   cache_close(cache);
 }
 
-// A thread that sleeps on its idle memory does not keep it for ever.
+// The idle memory of a sleeping thread goes back.
 typedef struct sleeper {
   tide_cpu_cache* cache;
   void* address;
@@ -239,7 +239,7 @@ T_TEST(test_cpu_ageing__memory_of_a_sleeping_thread_ages) {
   while (!atomic_load(&s.has_left)) t_sleep_us(1000);
   const uint64_t begin = t_now_ns();
 
-  while (cache_stats(s.cache).system_bytes.current > 0) {
+  while (cache_stats(s.cache).reserved_bytes.current > 0) {
     wait_ns(IDLE_NS / 4);
     T_LT(t_now_ns() - begin, PATIENCE_NS);
   }
@@ -267,7 +267,7 @@ T_TEST(test_cpu_ageing__regions_of_a_source_go_back_whole) {
   T_OK(tide_cpu_poll(cache));
 
   T_EQ(source_bytes(&s), 0);
-  T_EQ(cache_stats(cache).system_bytes.current, 0);
+  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
   cache_close(cache);
   source_fini(&s);
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Every call of the source, every record and every system call fails once, and all from one on: requests
-// fail with TIDE_ERR_NO_MEMORY at worst, no content is harmed, nothing is lost, and afterwards the cache
-// works as if nothing had been.
+// Every call of the source, every record and every system call fails once, or all fail from one on. Requests
+// fail with TIDE_ERR_NO_MEMORY at worst, contents stay, nothing leaks, and the cache works afterwards.
 #include <sys/syscall.h>
 
 #include "blocks.h"
@@ -12,7 +11,7 @@
 #define STEP (T_HAS_THREAD_SANITIZER ? 5 : 1)  // where it takes long, not every call
 
 // ---------------------------------------------------------------------------------------------------
-// A life in which anything may fail
+// A sequence of calls, each of which may fail
 
 typedef struct play {
   tide_cpu_cache* cache;
@@ -46,7 +45,7 @@ static void play_take_zeros(play* p, size_t at, size_t bytes) {
   pattern_write(b->address, b->seed, bytes);
 }
 
-// What is released is released, whatever the source says to that.
+// A release succeeds even if the source fails.
 static void play_give(play* p, size_t at, bool is_forgotten) {
   block* const b = &p->blocks[at];
   if (b->address == NULL) return;
@@ -103,7 +102,7 @@ static void play_life(play* p) {
   T_ANY(tide_cpu_set_limits(p->cache, TIDE_NO_LIMIT, TIDE_NO_LIMIT));
 }
 
-// What every cache can do, also after failures.
+// After failures the cache works as any other.
 static void expect_usable(play* p) {
   cache_expect_sound(p->cache);
   for (size_t i = 0; i < PLAY_BLOCKS; i++) play_give(p, i, false);
@@ -126,7 +125,7 @@ static tide_cpu_options source_options(source* s) {
   return options;
 }
 
-// Everything from the n-th call on, or it alone; returns whether there was one.
+// Lets the n-th call fail, or all from it on. Returns whether there was one.
 static bool source_round(size_t n, bool is_exhausted, bool spares_release) {
   static source s;
   const tide_cpu_options options = source_options(&s);
@@ -155,7 +154,7 @@ T_TEST_OVER(test_cpu_faults__every_request_of_the_source, fault_kinds) {
   T_LT(3 / STEP, faults);
 }
 
-// A source that does not take memory back: it may be given back again later, and is never used by two.
+// A source that refuses to take memory back: it may be offered again, and is never used twice.
 T_TEST_OVER(test_cpu_faults__every_call_of_the_source, fault_kinds) {
   const bool is_exhausted = strcmp(t_variant(), "once") != 0;
   size_t faults = 0;
@@ -163,7 +162,7 @@ T_TEST_OVER(test_cpu_faults__every_call_of_the_source, fault_kinds) {
   T_LT(4 / STEP, faults);
 }
 
-// A source with another error than want of memory is an error of the request, nothing worse.
+// Another error of the source is an error of the request.
 static tide_status odd_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
   (void)memory;
   (void)bytes;
@@ -242,7 +241,7 @@ T_TEST(test_cpu_faults__every_record_of_a_new_cache) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// System calls: the library finds these in the stead of the C library's
+// System calls: these replace the C library's functions
 
 #if !T_HAS_SANITIZER
 long syscall(long number, ...);
@@ -306,7 +305,7 @@ T_TEST_OVER(test_cpu_faults__every_system_call, fault_kinds) {
   T_LT(5, faults);
 }
 
-// A cache is freed whatever the system says.
+// A cache is freed even if system calls fail.
 T_TEST(test_cpu_faults__every_system_call_of_the_end) {
   for (size_t n = 0; n < 20; n++) {
     tide_cpu_cache* const cache = cache_open(NULL);

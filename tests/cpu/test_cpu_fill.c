@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What memory of the CPU cache holds when it is handed out: on its first use and on every other one, to its
-// last byte, from the system and from a source whose memory is anything but zeros.
+// The fill of memory that is handed out: on first use and on reuse, to the last byte, from the system and
+// from a source whose memory is not zero.
 #include "blocks.h"
 
 static const char* const sources[] = { "system", "source", NULL };
@@ -32,7 +32,7 @@ static void expect_fill(tide_fill fill, const void* address, size_t bytes) {
   else expect_junk(address, bytes);
 }
 
-// Three lives of every size: the first on new memory, the others on what was written to the last byte.
+// Uses every size three times: new memory first, then memory that was written to the last byte.
 static void expect_filled_always(tide_fill fill) {
   tide_cpu_cache* const cache = fill_open(fill);
   for (size_t life = 0; life < 3; life++) {
@@ -54,32 +54,6 @@ T_TEST_OVER(test_cpu_fill__junk_on_first_use_and_on_every_reuse, sources) {
   expect_filled_always(TIDE_FILL_JUNK);
 }
 
-// Memory of one size after another, split and merged, is as good as new.
-static void expect_filled_at_random(tide_fill fill) {
-  enum { COUNT = 24 };
-  void* blocks[COUNT] = { NULL };
-  tide_cpu_cache* const cache = fill_open(fill);
-  t_rng rng = t_rng_new((uint64_t)fill);
-  for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 300 : 1500); i++) {
-    void** const b = &blocks[t_rng_below(&rng, COUNT)];
-    if (*b != NULL) {
-      T_OK(t_rng_below(&rng, 4) == 0 ? tide_cpu_forget(*b) : tide_cpu_release(*b));
-      *b = NULL;
-      if (i % 64 == 0) T_OK(tide_cpu_trim(cache, MIB));
-      continue;
-    }
-    const size_t bytes = 1 + random_bytes(&rng, 18);
-    *b = t_rng_below(&rng, 4) > 0 ? cache_take(cache, bytes) : cache_take_aligned(cache, bytes, 4096);
-    expect_fill(fill, *b, bytes);
-    memset(*b, 0xff, tide_cpu_find(*b).bytes);
-  }
-  for (size_t i = 0; i < COUNT; i++) T_OK(tide_cpu_release(blocks[i]));
-  fill_close(cache);
-}
-
-T_TEST_OVER(test_cpu_fill__zeros_at_random, sources) { expect_filled_at_random(TIDE_FILL_ZEROS); }
-T_TEST_OVER(test_cpu_fill__junk_at_random, sources) { expect_filled_at_random(TIDE_FILL_JUNK); }
-
 // ---------------------------------------------------------------------------------------------------
 // Zeros by request
 
@@ -99,36 +73,7 @@ T_TEST_OVER(test_cpu_fill__alloc_zeros_on_used_memory, sources) {
   fill_close(cache);
 }
 
-// Zeros are asked for by the request, whatever the cache fills with.
-T_TEST_OVER(test_cpu_fill__alloc_zeros_of_a_cache_that_fills_with_junk, sources) {
-  tide_cpu_cache* const cache = fill_open(TIDE_FILL_JUNK);
-
-  for (size_t i = 0; i < FILL_SIZES; i++) {
-    void* const address = cache_take_zeros(cache, fill_sizes[i]);
-    T_OK(tide_cpu_release(address));
-  }
-
-  fill_close(cache);
-}
-
-// After a trim, part of what a cache has is new again and part is not.
-T_TEST_OVER(test_cpu_fill__alloc_zeros_of_memory_that_was_partly_given_back, sources) {
-  tide_cpu_cache* const cache = fill_open(TIDE_FILL_NOTHING);
-  t_rng rng = t_rng_new(3);
-
-  for (size_t i = 0; i < 100; i++) {
-    cache_leave_idle(cache, 1 + random_bytes(&rng, 20), 1 + i % 4);
-    T_OK(tide_cpu_trim(cache, t_rng_below(&rng, 4 * MIB)));
-    const size_t bytes = 1 + random_bytes(&rng, 20);
-    void* const address = cache_take_zeros(cache, bytes);
-    memset(address, 0xee, bytes);
-    T_OK(tide_cpu_release(address));
-  }
-
-  fill_close(cache);
-}
-
-// Zeros of new pages of the system are had without writing: they are not in memory yet.
+// New pages of the system are zero without being written, so they are not resident yet.
 T_TEST(test_cpu_fill__new_zeros_of_the_system_are_not_written) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.huge_pages = false;

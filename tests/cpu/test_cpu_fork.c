@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A process with several threads in the cache forks: the child has one thread, and can go on with everything
-// that it has: blocks of its own and of threads that are not there, idle memory, limits, helpers.
+// A process with several threads in the cache forks. The child has one thread and can use everything: its own
+// blocks, those of threads that do not exist there, idle memory, limits and helpers.
 #include "blocks.h"
 
 #define FORK_THREADS 3
@@ -30,7 +30,7 @@ static void* crowd_work(void* user) {
   return NULL;
 }
 
-// What a child does; it must come to its end without the threads of its parent.
+// The work of a child, which must end without the threads of its parent.
 static void child_work(tide_cpu_cache* cache, const block* mine) {
   (void)alarm(300);
   t_rng rng = t_rng_new(8);
@@ -45,7 +45,7 @@ static void child_work(tide_cpu_cache* cache, const block* mine) {
   T_OK(tide_cpu_trim(cache, 0));
   tide_cpu_cache* const fresh = cache_open(NULL);
   cache_leave_idle(fresh, 100000, 5);
-  T_OK(tide_cpu_trim_all(0));
+  T_OK(tide_cpu_trim(fresh, 0));
   cache_close(fresh);
   _exit(0);
 }
@@ -85,7 +85,7 @@ T_TEST_OVER(test_cpu_fork__a_child_of_many_threads_goes_on, fork_helpers) {
   cache_close(c.cache);
 }
 
-// The child frees the cache, helper or not, and the parent's is as before.
+// The child frees its cache, with a helper or without; the parent's is unchanged.
 T_TEST_OVER(test_cpu_fork__a_child_can_free_the_cache, fork_helpers) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.has_helper = strcmp(t_variant(), "helper") == 0;

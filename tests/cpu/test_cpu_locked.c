@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A program that locks all its memory (mlockall): reserved addresses get no memory by that, what is given
-// back is gone, and memory that is said to be new holds zeros.
+// A program that locks all its memory (mlockall): reserved addresses get no memory, memory can go back, and
+// new memory holds zeros.
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -11,7 +11,7 @@
 #define LOCKED_MAX_BYTES (128 * MIB)
 #define LOCKED_DATA_BYTES (2048 * MIB)
 
-// A cache that fails must not take the whole computer; a sanitizer needs more, and locks nothing.
+// Keeps a faulty cache from taking all memory of the computer. A sanitizer needs more, and locks nothing.
 static void limit_data(void) {
   const struct rlimit limit = { LOCKED_DATA_BYTES, LOCKED_DATA_BYTES };
   if (!T_HAS_SANITIZER) T_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
@@ -31,7 +31,7 @@ static void lock_memory(int flags) {
   }
 }
 
-static void expect_little_resident(void) { T_LT(resident_process_bytes(), LOCKED_MAX_BYTES); }
+static void expect_little_resident(void) { T_LT(process_bytes(true), LOCKED_MAX_BYTES); }
 
 static void use_both_kinds(void* user) {
   tide_cpu_cache* const cache = user;
@@ -75,7 +75,7 @@ T_TEST(test_cpu_locked__locked_memory_goes_back) {
   if (cache_stats(cache).cached_bytes > 0) t_skip("the system does not take locked memory back");
 
   T_EQ(resident_bytes(large, 32 * MIB), 0);
-  T_EQ(cache_stats(cache).system_bytes.current, 0);
+  T_EQ(cache_stats(cache).reserved_bytes.current, 0);
   uint8_t* const again = cache_take_zeros(cache, 32 * MIB);
   expect_zeros(again, 32 * MIB);
 
@@ -83,7 +83,7 @@ T_TEST(test_cpu_locked__locked_memory_goes_back) {
   cache_close(cache);
 }
 
-// The memory of a cache that is gone serves the next one.
+// A new cache reuses the memory of a freed one.
 T_TEST(test_cpu_locked__the_next_cache_finds_zeros) {
   lock_memory(MCL_FUTURE);
   for (size_t round = 0; round < 4; round++) {
@@ -100,7 +100,7 @@ T_TEST(test_cpu_locked__the_next_cache_finds_zeros) {
   expect_little_resident();
 }
 
-// Addresses are opened as a block grows, where it is.
+// Addresses are opened while a block grows in place.
 T_TEST(test_cpu_locked__a_block_grows_into_reserved_addresses) {
   tide_cpu_cache* const cache = cache_open(NULL);
   uint8_t* const first = cache_take(cache, MIB);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Memory is short, because of a limit or because the source has no more: every way to find some is tried, in
-// its order, and each is shown to save a request that would fail without it. When none is left, the request
-// fails with its size, and everything is as usable as before.
+// Memory runs out, because of a limit or because the source has no more. The cache tries every way to free
+// memory, in order; each test has a request that only one of them can serve. When none is left, the request
+// fails with its size, and the cache stays usable.
 #include <sys/resource.h>
 
 #include "blocks.h"
 
+// A source with a budget, for all caches of a test.
 typedef struct shortage {
   source source;
   tide_cpu_options options;
 } shortage;
 
-// A source of so many bytes for all caches of a test.
 static void shortage_init(shortage* s, size_t budget) {
   source_init(&s->source);
   source_set_budget(&s->source, budget);
@@ -22,10 +22,12 @@ static void shortage_init(shortage* s, size_t budget) {
   s->options.region_bytes = 2 * MIB;
 }
 
-static tide_cpu_options limited(uint64_t max_bytes) {
+static tide_cpu_cache* limited_open(uint64_t max_bytes, bool (*on_pressure)(void*, uint64_t), void* user) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_bytes = max_bytes;
-  return options;
+  options.on_pressure = on_pressure;
+  options.user = user;
+  return cache_open(&options);
 }
 
 static void expect_no_memory(tide_cpu_cache* cache, size_t bytes) {
@@ -37,48 +39,52 @@ static void expect_no_memory(tide_cpu_cache* cache, size_t bytes) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Own idle memory
+// Idle memory of the cache, in any form, serves a request
 
-T_TEST(test_cpu_pressure__idle_memory_of_other_sizes_is_used) {
-  const tide_cpu_options options = limited(16 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
-  cache_leave_idle(cache, MIB, 12);
+static void leave_small_idle(void* cache) {
+  enum { COUNT = 3000 };
+  static void* blocks[COUNT];
+  for (size_t i = 0; i < COUNT; i++) blocks[i] = cache_take(cache, 4000);
+  for (size_t i = 0; i < COUNT; i++) T_OK(tide_cpu_release(blocks[i]));
+}
+
+static void leave_large_idle(void* cache) { cache_leave_idle(cache, MIB, 12); }
+static void leave_larger_idle(void* cache) { cache_leave_idle(cache, 3 * MIB, 4); }
+static void leave_idle_there(void* cache) { on_other_thread(leave_larger_idle, cache); }
+
+static const struct {
+  const char* name;
+  void (*leave)(void* cache);
+} idle_kinds[] = { { "of other sizes", leave_large_idle },
+                   { "of small blocks", leave_small_idle },
+                   { "of an ended thread", leave_idle_there } };
+static const char* const idle_names[] = { "of other sizes", "of small blocks", "of an ended thread", NULL };
+
+T_TEST_OVER(test_cpu_pressure__idle_memory_is_used, idle_names) {
+  size_t kind = 0;
+  while (strcmp(idle_kinds[kind].name, t_variant()) != 0) kind++;
+  tide_cpu_cache* const cache = limited_open(16 * MIB, NULL, NULL);
+  idle_kinds[kind].leave(cache);
 
   void* const address = cache_take(cache, 15 * MIB);
 
   memset(address, 1, 15 * MIB);
-  T_LE(cache_stats(cache).system_bytes.peak, 16 * MIB);
+  T_LE(cache_stats(cache).reserved_bytes.peak, 16 * MIB);
   T_OK(tide_cpu_release(address));
   cache_close(cache);
 }
 
-T_TEST(test_cpu_pressure__idle_memory_of_small_blocks_is_used) {
-  enum { COUNT = 3000 };
-  static void* blocks[COUNT];
-  const tide_cpu_options options = limited(16 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
-  for (size_t i = 0; i < COUNT; i++) blocks[i] = cache_take(cache, 4000);
-  for (size_t i = 0; i < COUNT; i++) T_OK(tide_cpu_release(blocks[i]));
-
-  void* const address = cache_take(cache, 15 * MIB);
-
-  T_LE(cache_stats(cache).system_bytes.current, 16 * MIB);
-  T_OK(tide_cpu_release(address));
-  cache_close(cache);
-}
-
-// And the other way round: a large idle block makes room for small ones.
+// A large idle block makes room for small ones.
 T_TEST(test_cpu_pressure__idle_memory_of_large_blocks_is_used) {
   enum { COUNT = 400 };
   static block blocks[COUNT];
-  const tide_cpu_options options = limited(8 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(8 * MIB, NULL, NULL);
   cache_leave_idle(cache, 8 * MIB, 1);
 
   for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 1000 + i * 20, i);
   for (size_t i = 0; i < COUNT; i++) block_give(&blocks[i]);
 
-  T_LE(cache_stats(cache).system_bytes.peak, 8 * MIB);
+  T_LE(cache_stats(cache).reserved_bytes.peak, 8 * MIB);
   cache_close(cache);
 }
 
@@ -90,28 +96,11 @@ T_TEST(test_cpu_pressure__a_source_that_has_no_more_is_asked_again) {
 
   void* const address = cache_take(cache, 20 * MIB);
 
-  T_LE(1, cache_stats(cache).retries);
-  T_EQ(cache_stats(cache).failures, 0);
+  T_LE(1, cache_stats(cache).num_alloc_retries);
+  T_EQ(cache_stats(cache).num_ooms, 0);
   T_OK(tide_cpu_release(address));
   cache_close(cache);
   source_fini(&s.source);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Idle memory of other threads
-
-static void leave_idle_there(void* cache) { cache_leave_idle(cache, 3 * MIB, 4); }
-
-T_TEST(test_cpu_pressure__idle_memory_of_an_ended_thread_is_used) {
-  const tide_cpu_options options = limited(14 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
-  on_other_thread(leave_idle_there, cache);
-
-  void* const address = cache_take(cache, 12 * MIB);
-
-  T_LE(cache_stats(cache).system_bytes.peak, 14 * MIB);
-  T_OK(tide_cpu_release(address));
-  cache_close(cache);
 }
 
 typedef struct neighbour {
@@ -122,7 +111,7 @@ typedef struct neighbour {
 
 static void* neighbour_run(void* user) {
   neighbour* const n = user;
-  cache_leave_idle(n->cache, 3 * MIB, 4);
+  leave_larger_idle(n->cache);
   atomic_store(&n->has_left, true);
   while (!atomic_load(&n->is_over)) t_sleep_us(1000);
   const block again = block_take(n->cache, MIB, 5);  // the thread can go on
@@ -131,15 +120,14 @@ static void* neighbour_run(void* user) {
 }
 
 T_TEST(test_cpu_pressure__idle_memory_of_a_living_thread_is_used) {
-  const tide_cpu_options options = limited(14 * MIB);
-  neighbour n = { .cache = cache_open(&options) };
+  neighbour n = { .cache = limited_open(14 * MIB, NULL, NULL) };
   pthread_t thread;
   t_thread_start(&thread, neighbour_run, &n);
   while (!atomic_load(&n.has_left)) t_sleep_us(1000);
 
   void* const address = cache_take(n.cache, 12 * MIB);
 
-  T_LE(cache_stats(n.cache).system_bytes.peak, 14 * MIB);
+  T_LE(cache_stats(n.cache).reserved_bytes.peak, 14 * MIB);
   T_OK(tide_cpu_release(address));
   atomic_store(&n.is_over, true);
   t_thread_join(thread);
@@ -150,7 +138,7 @@ T_TEST(test_cpu_pressure__idle_memory_of_a_living_thread_is_used) {
 // The program itself
 
 typedef struct hoard {
-  block blocks[4];
+  block blocks[2];
   size_t count;
   size_t calls;
   uint64_t wanted;
@@ -169,10 +157,7 @@ static bool hoard_relieve(void* user, uint64_t bytes) {
 
 T_TEST(test_cpu_pressure__the_program_gives_something_up) {
   hoard h = { .count = 2 };
-  tide_cpu_options options = limited(16 * MIB);
-  options.on_pressure = hoard_relieve;
-  options.user = &h;
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(16 * MIB, hoard_relieve, &h);
   for (size_t i = 0; i < 2; i++) h.blocks[i] = block_take(cache, 6 * MIB, i);
 
   void* const address = cache_take(cache, 8 * MIB);
@@ -180,7 +165,7 @@ T_TEST(test_cpu_pressure__the_program_gives_something_up) {
   T_LE(1, h.calls);
   T_LE(8 * MIB, h.wanted);
   T_LE(h.count, 1);
-  T_LE(1, cache_stats(cache).retries);
+  T_LE(1, cache_stats(cache).num_alloc_retries);
   T_OK(tide_cpu_release(address));
   while (h.count > 0) block_give(&h.blocks[--h.count]);
   cache_close(cache);
@@ -188,12 +173,9 @@ T_TEST(test_cpu_pressure__the_program_gives_something_up) {
 
 T_TEST(test_cpu_pressure__the_program_is_not_asked_while_idle_memory_does) {
   hoard h = { .count = 1 };
-  tide_cpu_options options = limited(16 * MIB);
-  options.on_pressure = hoard_relieve;
-  options.user = &h;
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(16 * MIB, hoard_relieve, &h);
   h.blocks[0] = block_take(cache, 2 * MIB, 0);
-  on_other_thread(leave_idle_there, cache);
+  leave_idle_there(cache);
   cache_leave_idle(cache, 100000, 5);
 
   void* const address = cache_take(cache, 13 * MIB);
@@ -204,13 +186,10 @@ T_TEST(test_cpu_pressure__the_program_is_not_asked_while_idle_memory_does) {
   cache_close(cache);
 }
 
-// A program that has nothing to give up is not asked without end.
+// A program that has nothing to give up is not asked again and again.
 T_TEST(test_cpu_pressure__a_program_that_gives_nothing_up) {
   hoard h = { .count = 0 };
-  tide_cpu_options options = limited(4 * MIB);
-  options.on_pressure = hoard_relieve;
-  options.user = &h;
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(4 * MIB, hoard_relieve, &h);
 
   expect_no_memory(cache, 5 * MIB);
 
@@ -219,7 +198,7 @@ T_TEST(test_cpu_pressure__a_program_that_gives_nothing_up) {
   cache_close(cache);
 }
 
-// One that always says it did, but did not, neither.
+// Nor is one that claims to have released something, but did not.
 static bool claim_relief(void* user, uint64_t bytes) {
   (void)bytes;
   atomic_fetch_add((atomic_size_t*)user, 1);
@@ -228,10 +207,7 @@ static bool claim_relief(void* user, uint64_t bytes) {
 
 T_TEST(test_cpu_pressure__a_program_that_only_claims) {
   atomic_size_t calls = 0;
-  tide_cpu_options options = limited(4 * MIB);
-  options.on_pressure = claim_relief;
-  options.user = &calls;
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(4 * MIB, claim_relief, &calls);
 
   expect_no_memory(cache, 5 * MIB);
 
@@ -239,7 +215,7 @@ T_TEST(test_cpu_pressure__a_program_that_only_claims) {
   cache_close(cache);
 }
 
-// No lock is held then: the callback may use the very cache that asks, also on another thread.
+// No lock is held meanwhile: the callback may use the same cache, also on another thread.
 static void use_cache(void* cache) { cache_leave_idle(cache, 1000, 3); }
 
 static bool use_everything(void* user, uint64_t bytes) {
@@ -257,10 +233,7 @@ static bool use_everything(void* user, uint64_t bytes) {
 
 T_TEST(test_cpu_pressure__the_callback_may_call_everything) {
   tide_cpu_cache* cache = NULL;
-  tide_cpu_options options = limited(8 * MIB);
-  options.on_pressure = use_everything;
-  options.user = &cache;
-  cache = cache_open(&options);
+  cache = limited_open(8 * MIB, use_everything, &cache);
 
   expect_no_memory(cache, 9 * MIB);
 
@@ -271,7 +244,7 @@ T_TEST(test_cpu_pressure__the_callback_may_call_everything) {
 // ---------------------------------------------------------------------------------------------------
 // Other caches
 
-// The program is asked before other caches lose what they have.
+// The program is asked before other caches are emptied.
 T_TEST(test_cpu_pressure__the_program_comes_before_other_caches) {
   shortage s;
   hoard h = { .count = 1 };
@@ -296,49 +269,33 @@ T_TEST(test_cpu_pressure__the_program_comes_before_other_caches) {
   source_fini(&s.source);
 }
 
+// Younger caches give too, and one that has nothing idle loses nothing.
 T_TEST(test_cpu_pressure__the_oldest_cache_gives_first) {
   shortage s;
-  shortage_init(&s, 50 * MIB);
+  shortage_init(&s, 52 * MIB);
   tide_cpu_cache* const oldest = cache_open(&s.options);
-  tide_cpu_cache* const middle = cache_open(&s.options);
   tide_cpu_cache* const cache = cache_open(&s.options);
-  cache_leave_idle(middle, 16 * MIB, 1);
+  tide_cpu_cache* const busy = cache_open(&s.options);
+  tide_cpu_cache* const youngest = cache_open(&s.options);
+  const block live = block_take(busy, MIB, 3);
+  cache_leave_idle(youngest, 16 * MIB, 1);
   cache_leave_idle(oldest, 16 * MIB, 1);
-  const uint64_t kept = cache_stats(middle).cached_bytes;
+  const uint64_t kept = cache_stats(youngest).cached_bytes;
 
   void* const first = cache_take(cache, 22 * MIB);
 
   T_EQ(cache_stats(oldest).cached_bytes, 0);
-  T_EQ(cache_stats(middle).cached_bytes, kept);
+  T_EQ(cache_stats(youngest).cached_bytes, kept);
   void* const second = cache_take(cache, 22 * MIB);
-  T_EQ(cache_stats(middle).cached_bytes, 0);
+  T_EQ(cache_stats(youngest).cached_bytes, 0);
   expect_no_memory(cache, 22 * MIB);
   T_OK(tide_cpu_release(first));
   T_OK(tide_cpu_release(second));
   cache_close(cache);
-  cache_close(middle);
-  cache_close(oldest);
-  source_fini(&s.source);
-}
-
-// Also younger caches give, and one that has nothing idle loses nothing.
-T_TEST(test_cpu_pressure__younger_caches_give_too) {
-  shortage s;
-  shortage_init(&s, 40 * MIB);
-  tide_cpu_cache* const cache = cache_open(&s.options);
-  tide_cpu_cache* const busy = cache_open(&s.options);
-  tide_cpu_cache* const younger = cache_open(&s.options);
-  const block live = block_take(busy, MIB, 3);
-  cache_leave_idle(younger, 20 * MIB, 1);
-
-  void* const address = cache_take(cache, 30 * MIB);
-
-  T_EQ(cache_stats(younger).cached_bytes, 0);
   block_give(&live);
-  T_OK(tide_cpu_release(address));
-  cache_close(cache);
   cache_close(busy);
-  cache_close(younger);
+  cache_close(youngest);
+  cache_close(oldest);
   source_fini(&s.source);
 }
 
@@ -346,17 +303,16 @@ T_TEST(test_cpu_pressure__younger_caches_give_too) {
 // Nothing helps
 
 T_TEST(test_cpu_pressure__a_refused_request_changes_nothing) {
-  const tide_cpu_options options = limited(16 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(16 * MIB, NULL, NULL);
   block blocks[20];
   for (size_t i = 0; i < 20; i++) blocks[i] = block_take(cache, 100 + i * i * 1000, i);
 
   for (size_t i = 0; i < 10; i++) expect_no_memory(cache, 16 * MIB + i * MIB);
 
   const tide_cpu_stats stats = cache_stats(cache);
-  T_EQ(stats.failures, 10);
-  T_EQ(stats.live.current, 20);
-  T_EQ(stats.live.allocated, 20);
+  T_EQ(stats.num_ooms, 10);
+  T_EQ(stats.active.current, 20);
+  T_EQ(stats.active.allocated, 20);
   for (size_t i = 0; i < 20; i++) block_give(&blocks[i]);
   void* const address = cache_take(cache, 16 * MIB);
   T_OK(tide_cpu_release(address));
@@ -364,29 +320,23 @@ T_TEST(test_cpu_pressure__a_refused_request_changes_nothing) {
 }
 
 T_TEST(test_cpu_pressure__requests_of_every_kind_are_refused) {
-  const tide_cpu_options options = limited(4 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(4 * MIB, NULL, NULL);
   const tide_memory memory = tide_cpu_memory(cache);
   const block b = block_take(cache, MIB, 1);
   void* address = &address;
 
-  T_STATUS(tide_cpu_alloc_zeros(cache, 8 * MIB, &address), TIDE_ERR_NO_MEMORY);
-  T_PTR_EQ(address, NULL);
-  T_STATUS(tide_cpu_alloc_aligned(cache, 8 * MIB, 4096, &address), TIDE_ERR_NO_MEMORY);
-  T_PTR_EQ(address, NULL);
-  T_STATUS(tide_cpu_resize(cache, b.address, 8 * MIB, &address), TIDE_ERR_NO_MEMORY);
-  T_PTR_EQ(address, NULL);
-  T_STATUS(memory.alloc(&memory, 8 * MIB, 64, &address), TIDE_ERR_NO_MEMORY);
-  T_PTR_EQ(address, NULL);
+  EXPECT_REFUSED(tide_cpu_alloc_zeros(cache, 8 * MIB, &address), address, TIDE_ERR_NO_MEMORY);
+  EXPECT_REFUSED(tide_cpu_alloc_aligned(cache, 8 * MIB, 4096, &address), address, TIDE_ERR_NO_MEMORY);
+  EXPECT_REFUSED(tide_cpu_resize(cache, b.address, 8 * MIB, &address), address, TIDE_ERR_NO_MEMORY);
+  EXPECT_REFUSED(memory.alloc(&memory, 8 * MIB, 64, &address), address, TIDE_ERR_NO_MEMORY);
 
   block_give(&b);
   cache_close(cache);
 }
 
-// The largest block there can be is refused for want of memory, not for its size.
+// The largest allowed size is refused for lack of memory, not for its size.
 T_TEST(test_cpu_pressure__the_largest_size_there_is) {
-  const tide_cpu_options options = limited(64 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = limited_open(64 * MIB, NULL, NULL);
 
   expect_no_memory(cache, TIDE_CPU_MAX_BYTES);
   cache_expect_refused(cache, TIDE_CPU_MAX_BYTES + 1, TIDE_ERR_ARGUMENT);
@@ -394,45 +344,11 @@ T_TEST(test_cpu_pressure__the_largest_size_there_is) {
   cache_close(cache);
 }
 
-// The limit of all memory holds at any time, whatever is asked for, and small requests use it up to the end.
-T_TEST(test_cpu_pressure__the_limit_holds_at_any_time) {
-  enum { COUNT = 200 };
-  static block blocks[COUNT];
-  const tide_cpu_options options = limited(6 * MIB);
-  tide_cpu_cache* const cache = cache_open(&options);
-  t_rng rng = t_rng_new(1);
-  size_t refused = 0;
-
-  for (size_t i = 0; i < t_scaled(5000); i++) {
-    block* const b = &blocks[t_rng_below(&rng, COUNT)];
-    if (b->address != NULL) {
-      block_give(b);
-      b->address = NULL;
-      continue;
-    }
-    void* address = NULL;
-    const size_t bytes = 1 + random_bytes(&rng, 19);
-    const tide_status status = tide_cpu_alloc(cache, bytes, &address);
-    T_CHECK(status == TIDE_OK || status == TIDE_ERR_NO_MEMORY);
-    T_LE(cache_stats(cache).system_bytes.peak, 6 * MIB);
-    refused += status != TIDE_OK;
-    if (status != TIDE_OK) continue;
-    *b = (block){ address, bytes, i };
-    pattern_write(address, i, bytes);
-  }
-  T_LT(0, refused);
-  for (size_t i = 0; i < COUNT; i++) {
-    if (blocks[i].address != NULL) block_give(&blocks[i]);
-  }
-  cache_close(cache);
-}
-
-// Of a limit, at least three quarters can be had in blocks of one size.
+// At least three quarters of max_bytes can be used in blocks of one size.
 T_TEST(test_cpu_pressure__the_limit_can_be_used_up) {
   static const size_t sizes[] = { 64, 1000, 5000, 32768, 100000, 1000000 };
   for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-    const tide_cpu_options options = limited(8 * MIB);
-    tide_cpu_cache* const cache = cache_open(&options);
+    tide_cpu_cache* const cache = limited_open(8 * MIB, NULL, NULL);
     void** const blocks = calloc(8 * MIB / sizes[k] + 1, sizeof *blocks);
     T_CHECK(blocks != NULL);
     size_t count = 0;
@@ -445,21 +361,12 @@ T_TEST(test_cpu_pressure__the_limit_can_be_used_up) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Addresses are short
-
-static size_t virtual_bytes(void) {
-  size_t pages = 0;
-  FILE* const file = fopen("/proc/self/statm", "r");
-  T_CHECK(file != NULL);
-  T_EQ(fscanf(file, "%zu", &pages), 1);
-  const int closed = fclose(file);
-  T_EQ(closed, 0);
-  return pages * (size_t)sysconf(_SC_PAGESIZE);
-}
+// Few addresses
 
 T_TEST(test_cpu_pressure__few_addresses_are_enough) {
   if (T_HAS_SANITIZER) t_skip("a sanitizer needs more addresses than there are then");
-  const struct rlimit limit = { virtual_bytes() + 200 * MIB, virtual_bytes() + 200 * MIB };
+  const size_t most = process_bytes(false) + 200 * MIB;
+  const struct rlimit limit = { most, most };
   T_EQ(setrlimit(RLIMIT_AS, &limit), 0);
   tide_cpu_cache* const cache = cache_open(NULL);
 

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Nothing grows without bound: an hour of a program with random sizes, in seconds. Idle memory is given back
-// after five milliseconds here, so that as many of these periods pass in a second as of the usual ten seconds
-// in half an hour. Now and then the idle bytes are compared with their cap; and what the process has of the
-// computer's memory, beyond what is live, with the cap, and beyond what is live or idle, with what it was in
-// the first eighth of the time.
-#include "../t.h"
+// Nothing grows without bound. The idle time is five milliseconds, so that as many idle times pass in a
+// second as usually in half an hour. Now and then the tests compare idle bytes with the cap, the resident
+// memory beyond live blocks with the cap, and the resident memory beyond live and idle blocks with the first
+// eighth of the run.
+#include "blocks.h"
 
-#include "tidemark/cpu.h"
-
-#define MIB ((uint64_t)1 << 20)
 #define LOOKS 32             // how often a run is looked at
 #define SETTLED (LOOKS / 8)  // from then on nothing may grow
 #define SLOTS 48             // blocks live at once in one thread
@@ -19,32 +15,15 @@
 #define TOLERANCE (8 * MIB)  // between two looks: huge pages, records, the C library
 #define STEPS 16000          // of one run
 
-static uint64_t resident_bytes(void) {
-  unsigned long long pages = 0;
-  FILE* const file = fopen("/proc/self/statm", "r");
-  T_CHECK(file != NULL && fscanf(file, "%*u %llu", &pages) == 1);
-  (void)fclose(file);
-  return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 static tide_cpu_cache* steady_cache(void) {
-  tide_cpu_cache* cache = NULL;
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_cached_bytes = CACHED;
   options.idle_ns = 5000000;
-  T_OK(tide_cpu_new(&options, &cache));
-  return cache;
-}
-
-static void steady_cache_free(tide_cpu_cache* cache) {
-  uint64_t orphans = 0;
-  T_EQ(tide_cpu_check(cache), 0);
-  tide_cpu_free(cache, &orphans);
-  T_EQ(orphans, 0);
+  return cache_open(&options);
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Blocks at random, with their first and last bytes written
+// Random blocks, with their first and last bytes written
 
 typedef struct crowd {
   tide_cpu_cache* cache;  // borrowed
@@ -53,7 +32,7 @@ typedef struct crowd {
   size_t bytes[SLOTS];
 } crowd;
 
-// From 64 bytes to LARGEST, as often in one doubling as in another.
+// From 64 bytes to LARGEST; every power of two is equally likely.
 static size_t crowd_size(t_rng* rng) {
   const size_t power = (size_t)64 << t_rng_below(rng, 16);
   return power + t_rng_below(rng, power);
@@ -68,9 +47,7 @@ static void crowd_release(crowd* c, size_t slot) {
 }
 
 static void crowd_alloc(crowd* c, size_t slot, size_t bytes) {
-  void* block = NULL;
-  T_OK(tide_cpu_alloc(c->cache, bytes, &block));
-  c->blocks[slot] = block;
+  c->blocks[slot] = cache_take(c->cache, bytes);
   c->bytes[slot] = bytes;
   for (size_t offset = 0; offset < bytes; offset += 4096) c->blocks[slot][offset] = (uint8_t)slot;
   c->blocks[slot][bytes - 1] = (uint8_t)slot;
@@ -87,7 +64,7 @@ static void crowd_fini(crowd* c) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What is looked at
+// Observations
 
 typedef struct watch {
   tide_cpu_cache* cache;  // borrowed
@@ -99,13 +76,13 @@ typedef struct watch {
 } watch;
 
 static watch watch_start(tide_cpu_cache* cache) {
-  return (watch){ .cache = cache, .first = resident_bytes() };
+  return (watch){ .cache = cache, .first = process_bytes(true) };
 }
 
-// The process keeps more than the cache does under a sanitizer. How much is idle depends on the time.
+// Under a sanitizer the process keeps memory of its own. How much is idle depends on the time.
 static void watch_process(watch* w, const tide_cpu_stats* stats) {
-  const uint64_t all = resident_bytes();
-  const uint64_t live = w->first + (uint64_t)stats->live_bytes.current;
+  const uint64_t all = process_bytes(true);
+  const uint64_t live = w->first + (uint64_t)stats->active_bytes.current;
   const uint64_t known = live + stats->cached_bytes;
   const uint64_t resident = all > known ? all - known : 0;
   const size_t mappings = t_count_mappings();
@@ -121,8 +98,7 @@ static void watch_process(watch* w, const tide_cpu_stats* stats) {
 }
 
 static void watch_look(watch* w) {
-  tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
-  T_OK(tide_cpu_get_stats(w->cache, &stats));
+  const tide_cpu_stats stats = cache_stats(w->cache);
   T_LE(stats.cached_bytes, CACHED);
   if (w->looks < SETTLED && stats.address_bytes > w->addresses) w->addresses = stats.address_bytes;
   if (w->looks >= SETTLED) T_LE(stats.address_bytes, 2 * w->addresses);
@@ -130,18 +106,16 @@ static void watch_look(watch* w) {
   w->looks++;
 }
 
-// Everything is released: what is left is idle, and gone after a while.
+// Everything is released: the rest is idle, and goes back after a while.
 static void watch_end(const watch* w) {
-  tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
-  T_OK(tide_cpu_get_stats(w->cache, &stats));
-  T_EQ(stats.live.current, 0);
-  T_LE(stats.cached_bytes, CACHED);
-  t_sleep_us(20000);
-  T_OK(tide_cpu_poll(w->cache));
-  t_sleep_us(20000);
-  T_OK(tide_cpu_poll(w->cache));
-  T_OK(tide_cpu_get_stats(w->cache, &stats));
-  T_LE(stats.cached_bytes, MIB);
+  cache_expect_live(w->cache, 0);
+  T_LE(cache_stats(w->cache).cached_bytes, CACHED);
+  for (size_t i = 0; i < 2; i++) {
+    t_sleep_us(20000);
+    T_OK(tide_cpu_poll(w->cache));
+  }
+  T_LE(cache_stats(w->cache).cached_bytes, MIB);
+  cache_close(w->cache);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -157,14 +131,12 @@ T_TEST(test_cpu_steady__an_hour_of_random_sizes) {
 
   crowd_fini(&c);
   watch_end(&w);
-  steady_cache_free(c.cache);
 }
 
-// Every size is new (B-W4): a cache that looks for the very size finds nothing and keeps everything.
+// Every size is new (B-W4): a cache that reuses only equal sizes would keep everything.
 T_TEST(test_cpu_steady__sizes_that_never_come_again) {
   crowd c = { .cache = steady_cache(), .rng = t_rng_new(2) };
   watch w = watch_start(c.cache);
-  tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
   size_t bytes = 1000;
 
   for (size_t look = 0; look < LOOKS; look++) {
@@ -175,10 +147,9 @@ T_TEST(test_cpu_steady__sizes_that_never_come_again) {
     watch_look(&w);
   }
 
-  T_OK(tide_cpu_get_stats(c.cache, &stats));
-  T_LT(stats.misses, stats.hits / 4);
+  const tide_cpu_stats stats = cache_stats(c.cache);
+  T_LT(stats.num_misses, stats.num_hits / 4);
   watch_end(&w);
-  steady_cache_free(c.cache);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -208,18 +179,18 @@ static void* relay_release(void* user) {
   return NULL;
 }
 
-// Returns when the other thread has released the block, so that what is idle does not depend on which of the
-// two gets to run.
-static void relay_put(relay* r, void* block) {
+// Returns when the other thread has released the block, so that the idle memory does not depend on
+// scheduling.
+static void relay_put(relay* r, void* address) {
   (void)pthread_mutex_lock(&r->lock);
-  r->block = block;
-  r->is_over = block == NULL;
+  r->block = address;
+  r->is_over = address == NULL;
   (void)pthread_cond_signal(&r->changed);
   while (r->block != NULL) (void)pthread_cond_wait(&r->changed, &r->lock);
   (void)pthread_mutex_unlock(&r->lock);
 }
 
-// One thread only allocates and another only releases: what the second has must come back to the first.
+// One thread only allocates and another only releases: memory must return to the first.
 T_TEST(test_cpu_steady__one_thread_allocates_another_releases) {
   relay r = { .cache = steady_cache() };
   watch w = watch_start(r.cache);
@@ -232,20 +203,18 @@ T_TEST(test_cpu_steady__one_thread_allocates_another_releases) {
   for (size_t look = 0; look < LOOKS; look++) {
     for (size_t i = 0; i < t_scaled(STEPS / 4 / LOOKS); i++) {
       const size_t bytes = crowd_size(&rng);
-      uint8_t* block = NULL;
-      T_OK(tide_cpu_alloc(r.cache, bytes, (void**)&block));
-      for (size_t offset = 0; offset < bytes; offset += 4096) block[offset] = 1;
-      relay_put(&r, block);
+      uint8_t* const address = cache_take(r.cache, bytes);
+      for (size_t offset = 0; offset < bytes; offset += 4096) address[offset] = 1;
+      relay_put(&r, address);
     }
     watch_look(&w);
   }
 
   relay_put(&r, NULL);
   t_thread_join(thread);
-  watch_end(&w);
   (void)pthread_cond_destroy(&r.changed);
   (void)pthread_mutex_destroy(&r.lock);
-  steady_cache_free(r.cache);
+  watch_end(&w);
 }
 
 typedef struct visit {
@@ -265,28 +234,21 @@ static void* visit_run(void* user) {
 T_TEST(test_cpu_steady__threads_that_come_and_go) {
   visit v[2] = { { steady_cache(), 0 }, { NULL, 1 } };
   watch w = watch_start(v[0].cache);
-  tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
-  pthread_t threads[2];
   v[1].cache = v[0].cache;
 
   for (size_t look = 0; look < LOOKS; look++) {
     for (size_t i = 0; i < t_scaled(1); i++) {
-      for (size_t t = 0; t < 2; t++) t_thread_start(&threads[t], visit_run, &v[t]);
-      for (size_t t = 0; t < 2; t++) {
-        t_thread_join(threads[t]);
-        v[t].index += 2;
-      }
+      on_threads(2, visit_run, v, sizeof *v);
+      for (size_t k = 0; k < 2; k++) v[k].index += 2;
     }
     watch_look(&w);
   }
 
-  T_OK(tide_cpu_get_stats(v[0].cache, &stats));
-  T_LE(stats.threads, 4);
+  T_LE(cache_stats(v[0].cache).threads, 4);
   watch_end(&w);
-  steady_cache_free(v[0].cache);
 }
 
-// A cache that is freed leaves nothing: the process is as large after hundreds of them as after a few.
+// A freed cache leaves nothing: the process is as large after hundreds of caches as after a few.
 T_TEST(test_cpu_steady__caches_that_come_and_go) {
   size_t mappings = 0;
   uint64_t resident = 0;
@@ -295,14 +257,14 @@ T_TEST(test_cpu_steady__caches_that_come_and_go) {
       crowd c = { .cache = steady_cache(), .rng = t_rng_new(200 + look) };
       for (size_t step = 0; step < 2 * SLOTS; step++) crowd_step(&c);
       crowd_fini(&c);
-      steady_cache_free(c.cache);
+      cache_close(c.cache);
     }
     if (look < SETTLED) {
       mappings = t_count_mappings();
-      resident = resident_bytes();
+      resident = process_bytes(true);
     }
     if (T_HAS_SANITIZER) continue;
     T_LE(t_count_mappings(), mappings + 16);
-    T_LE(resident_bytes(), resident + 2 * MIB);
+    T_LE(process_bytes(true), resident + 2 * MIB);
   }
 }

@@ -28,7 +28,7 @@ static void expect_raw(const tide_memory* memory, uint32_t flags, size_t bytes, 
   T_OK(memory->release(memory, address));
 }
 
-// What was used before is as good as new: the second round gets the memory of the first.
+// The second round gets the memory of the first, filled again.
 T_TEST_OVER(test_memory_raw__fills_to_the_last_byte, raw_flags) {
   static const size_t sizes[] = { 1,    3,     7,      8,       9,       64,      100,     1001,   4096,
                                   4099, 65537, 100003, 2097151, 2097152, 2097153, 5000001, 6291456 };
@@ -70,7 +70,7 @@ T_TEST(test_memory_raw__flags_that_are_none_are_refused) {
   raw_expect_refused(UINT32_MAX, 100, 64, TIDE_ERR_ARGUMENT);
 }
 
-// Whole huge pages: the memory begins at one, so that neither head nor tail is lost.
+// Memory begins at a huge page, so that neither its head nor its tail is lost.
 T_TEST(test_memory_raw__huge_pages_begin_at_huge_pages) {
   const tide_memory memory = tide_memory_raw(TIDE_RAW_HUGE_PAGES);
   void* small[64];
@@ -82,7 +82,7 @@ T_TEST(test_memory_raw__huge_pages_begin_at_huge_pages) {
   T_EQ((uintptr_t)large % (2 * MIB), 0);
   T_EQ((uintptr_t)larger % (2 * MIB), 0);
 
-  // Below, page alignment for every size would be bloat.
+  // Smaller blocks are not aligned to pages, which would waste memory.
   size_t on_pages = 0;
   for (size_t i = 0; i < 64; i++) {
     T_OK(memory.alloc(&memory, 1000, 64, &small[i]));
@@ -96,7 +96,7 @@ T_TEST(test_memory_raw__huge_pages_begin_at_huge_pages) {
   T_OK(memory.release(&memory, large));
 }
 
-// Where the system gives huge pages on request, the first byte brings the whole page.
+// Where the system gives huge pages on request, writing one byte makes the whole page resident.
 T_TEST(test_memory_raw__huge_pages_are_huge) {
   if (T_HAS_SANITIZER) t_skip("a sanitizer decides on pages itself");
   const tide_memory memory = tide_memory_raw(TIDE_RAW_HUGE_PAGES);

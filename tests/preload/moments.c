@@ -15,7 +15,7 @@
 static void* from_constructor;
 static pthread_key_t key;
 
-// Makes a block with a certain content, and says what is wrong when it is not possible.
+// Makes a block with a known content, or prints that there is no memory.
 static void* block_new(const char* moment) {
   void* const block = malloc(BYTES);
   if (block == NULL) (void)printf("no memory %s\n", moment);

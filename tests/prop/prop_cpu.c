@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Model test of the CPU cache: random calls beside an obviously right model, a list of the blocks that are
-// handed out. Every block is filled at birth and compared at random times and at death; it must lie apart
-// from all others, be aligned, and be what tide_cpu_find() says it is. Up to three caches are open at a time,
-// on the system or on a source that fails now and then; they are freed with blocks out, which live on as
-// orphans. tide_cpu_check() runs after every operation, and statistics are compared with the model.
+// Model test of the CPU cache: random calls beside a simple model, the list of blocks that are handed out.
+// Every block is filled when it is allocated, and compared at random times and when it is released. It must
+// overlap no other block, be aligned, and be found by tide_cpu_find(). Up to three caches are open at a time,
+// on the system or on a source that fails now and then; they may be freed with orphans. tide_cpu_check() runs
+// after every operation, and statistics are compared with the model.
 #include "cpu/blocks.h"
 #include "prop/oplist.h"
 
@@ -46,7 +46,6 @@ typedef struct room {
   int64_t freed;
   uint64_t double_releases;
   uint64_t failures;
-  uint64_t detached;
   uint64_t foreign;
   bool frees_foreign;
   bool has_other_threads;  // some calls were made by others
@@ -87,7 +86,7 @@ static void room_rise(room* r, int64_t bytes) {
   if (r->live_bytes > r->peak_bytes) r->peak_bytes = r->live_bytes;
 }
 
-// A block that stays where it is counts as no other.
+// Resizing in place does not count as an allocation.
 static void room_resize(room* r, int64_t before, int64_t after) {
   r->live_bytes += after - before;
   if (r->live_bytes > r->peak_bytes) r->peak_bytes = r->live_bytes;
@@ -127,7 +126,7 @@ static void expect_filled(tide_fill fill, const uint8_t* memory, size_t bytes) {
   if (fill == TIDE_FILL_JUNK) expect_junk(memory, bytes);
 }
 
-// A block was handed out: what must be true of it then.
+// Checks a new block and adds it to the model.
 static void item_begin(model* s, room* r, size_t slot, void* address, size_t bytes, size_t alignment) {
   item* const it = &s->items[slot];
   *it = (item){ true, address, bytes, tide_cpu_find(address).bytes, 0, r->number };
@@ -184,21 +183,21 @@ static void do_fault(model* s, const op* o) {
   else source_fail(&s->sources[o->slot % PROP_CACHES], o->value % 4, o->number % 2 == 0);
 }
 
-// A request failed: may it? After a failure the cache has given up what it could.
+// Checks that a request may fail: because of a fault, or because little of max_bytes is left.
 static void expect_excuse(model* s, room* r, size_t bytes, tide_status status) {
   T_STATUS(status, TIDE_ERR_NO_MEMORY);
   r->failures++;
   if (fault_is_on(s)) return;
   const tide_cpu_stats stats = cache_stats(r->cache);
   const uint64_t needed = 2 * (uint64_t)bytes + 16 * MIB;
-  if (r->max_bytes == TIDE_NO_LIMIT || needed + (uint64_t)stats.system_bytes.current <= r->max_bytes)
+  if (r->max_bytes == TIDE_NO_LIMIT || needed + (uint64_t)stats.reserved_bytes.current <= r->max_bytes)
     T_FAIL("%zu bytes were refused with memory in plenty: %s", bytes, tide_last_error()->text);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
-// Each power of two up to 2 MiB is as likely as any; one in 32 is larger; some are odd.
+// Each power of two up to 2 MiB is equally likely; one in 32 is larger; some are odd.
 static size_t op_bytes(const op* o) {
   if (o->value % 32 == 31) return 2 * MIB + o->number % (24 * MIB);
   const size_t power = (size_t)1 << (o->number >> 8) % 22;
@@ -255,21 +254,16 @@ static void do_alloc_nothing(model* s, const op* o) {
 
 static void release_block(void* address) { T_OK(tide_cpu_release(address)); }
 
-static void do_release(model* s, const op* o) {
+static void give(model* s, const op* o, tide_status (*release)(void* address)) {
   item* const it = &s->items[o->slot % PROP_SLOTS];
   if (!it->is_used) return;
   pattern_expect(it->address, it->seed, it->bytes);
-  T_OK(tide_cpu_release(it->address));
+  T_OK(release(it->address));
   item_end(s, it);
 }
 
-static void do_forget(model* s, const op* o) {
-  item* const it = &s->items[o->slot % PROP_SLOTS];
-  if (!it->is_used) return;
-  pattern_expect(it->address, it->seed, it->bytes);
-  T_OK(tide_cpu_forget(it->address));
-  item_end(s, it);
-}
+static void do_release(model* s, const op* o) { give(s, o, tide_cpu_release); }
+static void do_forget(model* s, const op* o) { give(s, o, tide_cpu_forget); }
 
 static void do_release_elsewhere(model* s, const op* o) {
   item* const it = &s->items[o->slot % PROP_SLOTS];
@@ -280,22 +274,7 @@ static void do_release_elsewhere(model* s, const op* o) {
   item_end(s, it);
 }
 
-// Its content is handed over; the C library is not made to fail.
-static void do_detach(model* s, const op* o) {
-  item* const it = &s->items[o->slot % PROP_SLOTS];
-  void* mine = &mine;
-  if (!it->is_used) return;
-  room* const r = room_of(s, it);
-  pattern_expect(it->address, it->seed, it->bytes);
-  T_OK(tide_cpu_detach(it->address, &mine));
-  T_CHECK(!tide_cpu_find(mine).is_ours);
-  item_end(s, it);
-  pattern_expect(mine, it->seed, it->bytes);
-  free(mine);
-  if (r != NULL) r->detached++;
-}
-
-// By any cache, whether it frees what is foreign or not.
+// Through any cache, whether it frees foreign memory or not.
 static void do_release_any(model* s, const op* o) {
   item* const it = &s->items[o->slot % PROP_SLOTS];
   room* const r = room_at(s, o->other);
@@ -367,7 +346,7 @@ static void do_resize(model* s, const op* o) {
 // ---------------------------------------------------------------------------------------------------
 // Wrong addresses
 
-// A block that was released: it is refused, whatever has become of its memory.
+// A second release is refused, even if the memory was reused or given back.
 static void do_release_twice(model* s, const op* o) {
   uint8_t* const address = s->stale[o->slot % PROP_STALE];
   if (address == NULL || is_handed_out(s, address)) return;
@@ -380,7 +359,7 @@ static void do_release_twice(model* s, const op* o) {
   }
 }
 
-// At once it is told as what it is.
+// Immediately after the first release, the error says so.
 static void do_release_and_again(model* s, const op* o) {
   item* const it = &s->items[o->slot % PROP_SLOTS];
   if (!it->is_used) return;
@@ -410,7 +389,7 @@ static void do_release_inside(model* s, const op* o) {
   T_PTR_EQ(moved, NULL);
 }
 
-// Memory of the C library is freed, if there is no other source; a source knows what is not its own.
+// Memory of the C library is freed unless the cache has another source, which would refuse it.
 static void release_foreign_any(room* r, size_t bytes) {
   if (r->frees_foreign && r->source != NULL) return;
   uint8_t* const theirs = malloc(bytes);
@@ -455,24 +434,23 @@ static void do_verify(model* s, const op* o) {
 
 static void room_expect_stats(const room* r) {
   const tide_cpu_stats stats = cache_stats(r->cache);
-  T_EQ(stats.live.current, r->live);
-  T_EQ(stats.live_bytes.current, r->live_bytes);
-  T_EQ(stats.live.allocated, r->allocated);
-  T_EQ(stats.live.freed, r->freed);
-  T_LE(stats.cached_bytes, stats.system_bytes.current - stats.live_bytes.current);
-  T_EQ(stats.double_releases, r->double_releases);
-  T_EQ(stats.failures, r->failures);
-  T_EQ(stats.detached, r->detached);
-  T_EQ(stats.foreign, r->foreign);
-  T_LE(stats.system_bytes.current, stats.address_bytes);
-  if (r->max_bytes != TIDE_NO_LIMIT && !r->is_limited) T_LE(stats.system_bytes.current, r->max_bytes);
+  T_EQ(stats.active.current, r->live);
+  T_EQ(stats.active_bytes.current, r->live_bytes);
+  T_EQ(stats.active.allocated, r->allocated);
+  T_EQ(stats.active.freed, r->freed);
+  T_LE(stats.cached_bytes, stats.reserved_bytes.current - stats.active_bytes.current);
+  T_EQ(stats.num_double_releases, r->double_releases);
+  T_EQ(stats.num_ooms, r->failures);
+  T_EQ(stats.num_foreign, r->foreign);
+  T_LE(stats.reserved_bytes.current, stats.address_bytes);
+  if (r->max_bytes != TIDE_NO_LIMIT && !r->is_limited) T_LE(stats.reserved_bytes.current, r->max_bytes);
   const uint64_t cap = r->max_cached_bytes;
   if (cap != TIDE_NO_LIMIT) T_LE(stats.cached_bytes, cap + (r->has_other_threads ? cap / 16 : 0));
-  T_LE(stats.live.current, stats.live.peak);
-  T_LE(stats.live_bytes.current, stats.live_bytes.peak);
+  T_LE(stats.active.current, stats.active.peak);
+  T_LE(stats.active_bytes.current, stats.active_bytes.peak);
   if (r->has_other_threads) return;
-  T_LE(stats.live.peak, r->peak);  // it may be short, but not too high
-  T_LE(stats.live_bytes.peak, r->peak_bytes);
+  T_LE(stats.active.peak, r->peak);  // it may be short, but not too high
+  T_LE(stats.active_bytes.peak, r->peak_bytes);
 }
 
 static void do_stats(model* s, const op* o) {
@@ -486,7 +464,7 @@ static void do_reset(model* s, const op* o) {
   if (o->value % 2 == 0) {
     tide_cpu_reset_accumulated(r->cache);
     r->allocated = r->freed = 0;
-    r->double_releases = r->failures = r->detached = r->foreign = 0;
+    r->double_releases = r->failures = r->foreign = 0;
   }
   tide_cpu_reset_peaks(r->cache);
   r->peak = r->live;
@@ -502,20 +480,6 @@ static void do_trim(model* s, const op* o) {
   const uint64_t bytes = o->value % 4 == 0 ? 0 : o->number % (4 * MIB);
   T_OK(tide_cpu_trim(r->cache, bytes));
   if (r->live == 0) T_LE(cache_stats(r->cache).cached_bytes, bytes);
-}
-
-static void do_trim_all(model* s, const op* o) {
-  uint64_t cached = 0;
-  bool is_live = false;
-  const uint64_t bytes = o->value % 2 == 0 ? 0 : o->number % (8 * MIB);
-  T_OK(tide_cpu_trim_all(bytes));
-  for (size_t i = 0; i < PROP_CACHES; i++) {
-    const room* const r = &s->rooms[i];
-    if (r->cache == NULL) continue;
-    cached += cache_stats(r->cache).cached_bytes;
-    is_live = is_live || r->live > 0;
-  }
-  if (!is_live) T_LE(cached, bytes);
 }
 
 static void do_poll(model* s, const op* o) {
@@ -596,9 +560,9 @@ static void do_free(model* s, const op* o) {
   X(RELEASE, do_release, 36) X(FORGET, do_forget, 4) X(RELEASE_ELSEWHERE, do_release_elsewhere, 1)      \
   X(RESIZE, do_resize, 10) X(RELEASE_TWICE, do_release_twice, 4)                                        \
   X(RELEASE_AND_AGAIN, do_release_and_again, 4) X(RELEASE_INSIDE, do_release_inside, 3)                 \
-  X(DETACH, do_detach, 3) X(RELEASE_ANY, do_release_any, 3)                                             \
-  X(RELEASE_FOREIGN, do_release_foreign, 1) X(FIND, do_find, 4) X(VERIFY, do_verify, 3)                 \
-  X(STATS, do_stats, 4) X(RESET, do_reset, 1) X(TRIM, do_trim, 2) X(TRIM_ALL, do_trim_all, 1)           \
+  X(RELEASE_ANY, do_release_any, 3) X(RELEASE_FOREIGN, do_release_foreign, 1)                           \
+  X(FIND, do_find, 4) X(VERIFY, do_verify, 3)                                                           \
+  X(STATS, do_stats, 4) X(RESET, do_reset, 1) X(TRIM, do_trim, 3)                                       \
   X(POLL, do_poll, 2) X(PAUSE, do_pause, 1) X(LIMITS, do_limits, 1) X(NEW, do_new, 6)                   \
   X(FREE, do_free, 3) X(FAULT, do_fault, 2)
 // clang-format on
@@ -635,7 +599,7 @@ static void model_end(model* s, uint64_t seed) {
     room_expect_stats(r);
     T_EQ(r->live, 0);
     T_OK(tide_cpu_trim(r->cache, 0));
-    T_EQ(cache_stats(r->cache).system_bytes.current, 0);
+    T_EQ(cache_stats(r->cache).reserved_bytes.current, 0);
     cache_close(r->cache);
     r->cache = NULL;
   }

@@ -228,7 +228,9 @@ static void do_replace(model* s, const op* o) {
 }
 
 static void do_trim(model* s, const op* o) {
-  if (o->value % 2 == 0) T_OK(tide_cpu_trim_all(0));
+  for (size_t i = 0; i < CACHE_COUNT && o->value % 2 == 0; i++) {
+    T_OK(tide_cpu_trim(s->caches[i], 0));
+  }
   if (o->value % 4 == 1 && !s->has_run[RUN_LOOSE]) T_OK(tide_profile_trim(s->profiles[RUN_LOOSE]));
 }
 
