@@ -475,7 +475,7 @@ T_TEST(test_options__null_and_a_wrong_size_are_refused) {
   options.size = 4;
   options.fixes = true;
   T_STATUS(tide_device_options_parse("", &options), TIDE_ERR_ARGUMENT);
-  T_STR_HAS(tide_last_error()->text, "size 4");
+  T_STR_HAS(tide_last_error()->text, "the size of the struct is 4");
   T_STATUS(tide_device_options_from_env(&options), TIDE_ERR_ARGUMENT);
   T_EQ(tide_device_options_print(&options, NULL, 0), 0);
 }
