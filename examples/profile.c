@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// profile.h: records one step of a program and serves all others from one planned arena. The plan is saved to a
-// file, and a second profile replays it without recording.
+// profile.h: records one step of a program and serves all others from one planned arena. The plan is saved to
+// a file, and a second profile replays it without recording.
 #include <unistd.h>
 
 #include "example.h"
