@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// plan.h: places buffers with known lifetimes in the smallest arena, with a proof that none is smaller; then the
-// same buffers in two pools of limited size.
+// plan.h: places buffers with known lifetimes in the smallest arena, with a proof that none is smaller; then
+// the same buffers in two pools of limited size.
 #include "example.h"
 
 static void print_outcome(const char* what, const tide_plan_outcome* outcome) {

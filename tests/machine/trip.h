@@ -85,6 +85,18 @@ static inline uint8_t* trip_behind(uint8_t* address, size_t bytes) {
 
 static inline uint32_t trip_flags(const trip* t) { return t->source != NULL ? TIDE_PHYSICAL_SHAREABLE : 0; }
 
+// What is imported; without a source something that no machine can have exported.
+static inline const tide_raw_share* trip_raw_share(const trip* t) {
+  static const tide_raw_share none = { { 0 } };
+  return t->source != NULL ? &t->source->raw.raw : &none;
+}
+
+static inline const tide_physical_share* trip_physical_share(const trip* t) {
+  static tide_physical_share none;
+  none = (tide_physical_share){ 0, 0, t->unit };
+  return t->source != NULL ? &t->source->physical.physical : &none;
+}
+
 STEP_CALL(device_info, 0, &(tide_device_info)TIDE_DEVICE_INFO_INIT)
 STEP_ASK(memory_info, size_t, 0, &(size_t){ 1 }, )
 STEP_ASK(clock, uint64_t, )
@@ -124,11 +136,9 @@ STEP_ASK(peer_query, bool, 0, 1, )
 STEP_CALL(peer_enable, 0, 1)
 STEP_CALL(peer_disable, 0, 1)
 STEP_CALL(raw_export, 0, t->raw, &(tide_raw_share){ { 0 } })
-STEP_MAKE(raw_import, void*, imported, 0,
-          t->source == NULL ? &(tide_raw_share){ { 0 } } : &t->source->raw.raw)
+STEP_MAKE(raw_import, void*, imported, 0, trip_raw_share(t))
 STEP_END(raw_unimport, imported, t->imported != NULL ? t->imported : trip_buffer)
-STEP_MAKE(physical_import, tide_physical, foreign, 0,
-          t->source == NULL ? &(tide_physical_share){ 0, 0, t->unit } : &t->source->physical.physical)
+STEP_MAKE(physical_import, tide_physical, foreign, 0, trip_physical_share(t))
 
 STEP(pinned_register) {
   uint8_t* const buffer = trip_buffer + (64 * KIB - (uintptr_t)trip_buffer % (64 * KIB));

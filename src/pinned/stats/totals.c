@@ -31,11 +31,12 @@ void tide__pin_totals_segment(tide_pinned_cache* pinned, const tide__pin_segment
   tide_pinned_stats* const totals = &pinned->totals;
   const int64_t sign = is_made ? 1 : -1;
   const int64_t blocks = sign * (int64_t)segment->capacity;
+  const int64_t bytes = (int64_t)segment->memory.bytes;
   tide__mutex_lock(&pinned->totals_lock);
   tide__stat_move(&totals->allocations, blocks);
   tide__stat_move(&totals->allocated_bytes, blocks * (int64_t)segment->block_bytes);
   tide__stat_move(&totals->segments, sign);
-  tide__stat_move(&totals->reserved_bytes, sign * (int64_t)segment->memory.bytes);
+  tide__stat_move(&totals->reserved_bytes, is_made ? bytes : -bytes);
   pinned->class_blocks[segment->class_index] += blocks;
   tide__mutex_unlock(&pinned->totals_lock);
 }
