@@ -16,7 +16,7 @@
 
 typedef enum tide__rank {
   TIDE__RANK_REGISTRY,  // the list of machines (for streams of threads that end), the default allocators
-  // Inside the caches of pinned and of CPU memory.
+  // Inside all caches; the device cache enters a thread cache before it locks a lane.
   TIDE__RANK_CACHES,         // the list of caches
   TIDE__RANK_THREAD_CACHES,  // the assignment of thread caches to threads
   TIDE__RANK_THREAD_CACHE,   // one thread cache: see core/thread_cache.h
@@ -24,10 +24,10 @@ typedef enum tide__rank {
   TIDE__RANK_CHUNKS,         // memory that blocks are cut from
   TIDE__RANK_WAITS,          // blocks that wait for streams: see core/stream_waits.h
   // Inside the device allocator.
-  TIDE__RANK_GATE,     // the turn to grow and shrink; held briefly, never during a machine call
+  TIDE__RANK_GATE,     // guards the turn to grow and shrink; the turn is no lock: its owner calls the machine
   TIDE__RANK_POOLS,    // pools, scopes, observers, options
   TIDE__RANK_LANE,     // blocks of one pool and stream
-  TIDE__RANK_MARKS,    // the turn to record events of one stream
+  TIDE__RANK_MARKS,    // guards the turn to record events of one stream, which is no lock either
   TIDE__RANK_MAP,      // growth of the map from addresses to blocks, spare records
   TIDE__RANK_TOTALS,   // statistics of the whole allocator
   TIDE__RANK_HISTORY,  // reading and resizing the ring of entries

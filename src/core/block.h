@@ -62,12 +62,12 @@ typedef struct tide__block {
   _Atomic(struct tide__lane*) lane;  // the segment's; NULL for uncached memory. A stale handle may read it
   tide__atomic_u64 requested_bytes;  // of the last request that had it
   struct tide__use* uses;            // streams that were announced
-  tide__atomic_u32 use_word;  // 0: there are none, and nobody is about to announce one: see device/tcache.c
-  tide__atomic_u32 magazine;  // of a block for magazines: its class plus 1; 0 for all others
+  tide__atomic_u32 use_word;         // 0: no use is announced or about to be: see device/tide/tcache.c
+  tide__atomic_u32 magazine;         // of a block for magazines: its class plus 1; 0 for all others
   // Rarely used fields.
   uint64_t stamp;                 // searches of its free index when it became idle
-  uint64_t last_use;              // its lane's stamp when it was released; 0: none: see device/marks.c
-  struct tide__markers* markers;  // owned; where its streams stood in a capture: see device/capture.c
+  uint64_t last_use;              // its lane's stamp when it was released; 0: none: see device/stream/marks.c
+  struct tide__markers* markers;  // owned; where its streams stood in a capture: see device/stream/capture.c
   tide__waiter waiter;            // while it is PENDING
   tide__tree_node tree;           // in the bins, when it is too large for a heap; or among the unmapped ones
   struct tide__block* list_next;  // in a list made for one purpose
