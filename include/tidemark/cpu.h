@@ -43,7 +43,7 @@ typedef struct tide_cpu_options {
   bool huge_pages;  // asks the system for huge pages for blocks above 64 KiB
   // A thread of the cache gives idle memory back in time, even while the program makes no calls.
   bool has_helper;
-  // tide_cpu_release_any() gives memory of no cache to `memory`, or to free() if there is none, instead of
+  // tide_cpu_release_any() passes foreign memory to `memory`, or to free() if there is none, instead of
   // refusing it. Then the second release of a block whose memory went back to the system is not detected.
   bool frees_foreign;
   // The most idle memory to keep. It holds when a call returns, except for up to a sixteenth that threads
@@ -53,7 +53,7 @@ typedef struct tide_cpu_options {
   uint64_t max_block_bytes;  // memory of larger blocks is never kept; >= 64 KiB
   uint64_t max_bytes;        // the most memory to take from the system; above it, requests find no memory
   // Memory that was idle for this long goes back to the system. With a helper this takes at most twice as
-  // long, otherwise until a call notices. 0: it never goes back for its age.
+  // long, otherwise until a later call detects it. 0: memory never goes back because of its age.
   uint64_t idle_ns;
   // The least to ask the source for at once, a multiple of 2 MiB. 0: a large range of addresses, of which
   // only the part that is used has memory.
@@ -90,7 +90,7 @@ TIDE_API void tide_cpu_free(tide_cpu_cache* cache, uint64_t* out_orphans);
 // ---------------------------------------------------------------------------------------------------
 // Memory
 
-// Hands out at least `bytes`; the second at a multiple of `alignment`, a power of two.
+// Hand out at least `bytes`; tide_cpu_alloc_aligned() at a multiple of `alignment`, a power of two.
 // Errors: TIDE_ERR_NO_MEMORY if there is none after idle memory was given back: of this thread, of all
 //         threads, then what on_pressure releases, then of all other caches, the oldest cache first;
 //         TIDE_ERR_ARGUMENT for sizes and alignments above the largest.
@@ -126,7 +126,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_resize(tide_cpu_cache* cache, void*
 
 // What is at an address.
 typedef struct tide_cpu_info {
-  tide_cpu_cache* cache;  // NULL: no memory of a cache, or of one that was freed
+  tide_cpu_cache* cache;  // NULL: not memory of a cache, or its cache was freed
   void* address;          // where the block begins
   uint64_t bytes;         // that may be used
   bool is_live;           // it is handed out

@@ -379,8 +379,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_planner_guard(tide_planner* planner, ui
 // an input since that input was allocated or adopted. That happens if the graph lacks an alias.
 // Errors:  TIDE_ERR_STATE, which names both values.
 TIDE_API TIDE_NODISCARD tide_status tide_planner_check(tide_planner* planner, uint32_t node);
-// Call it between runs. Returns a value that still holds memory although it neither is an output that can
-// be taken nor lies in a generation of outputs; TIDE_GRAPH_NONE if there is none.
+// Call it between runs. Returns a value that still holds memory although it is neither an output that can
+// be taken nor in a generation of outputs; TIDE_GRAPH_NONE if there is none.
 TIDE_API uint32_t tide_planner_leak(const tide_planner* planner);
 
 TIDE_API tide_value_role tide_planner_role(const tide_planner* planner, uint32_t value);

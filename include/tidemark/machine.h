@@ -285,7 +285,7 @@ typedef struct tide_pointer_info {
 
 // Describes the memory that a pointer points into. Any value is allowed; the pointer is never dereferenced.
 // On cuda imported memory is reported as raw, and `base` and `bytes` of a mapping may be those of its
-// reservation, because the driver makes no difference.
+// reservation, because the driver does not distinguish them.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_pointer_info(tide_machine* machine, const void* pointer,
                                                               tide_pointer_info* out);
 
@@ -314,7 +314,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_stream_query(tide_machine* mach
 TIDE_API TIDE_NODISCARD tide_status tide_machine_stream_synchronize(tide_machine* machine, int device,
                                                                     tide_stream stream);
 // Makes later work of the stream wait for the last record of the event, which may belong to another device.
-// An event that was never recorded is no wait.
+// Waiting for an event that was never recorded has no effect.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_stream_wait(tide_machine* machine, int device,
                                                              tide_stream stream, tide_event event);
 // Waits for all work of a device.
@@ -390,7 +390,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_capture_exchange(tide_machine* 
 // Begins a capture. The legacy stream, and a stream that is being captured, are TIDE_ERR_CAPTURE.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_capture_begin(tide_machine* machine, int device,
                                                                tide_stream stream, tide_capture_mode mode);
-// Ends a capture, on the stream on which it began. Unless it is RELAXED, on the same thread as well.
+// Ends a capture, on the stream on which it began and, unless it is RELAXED, on the thread that began it.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_capture_end(tide_machine* machine, int device,
                                                              tide_stream stream, tide_launch* out);
 // Returns the state of a stream's capture and its id, which is 0 unless the capture is active. Each capture

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: pinned, a cache of page-locked host memory. Locking pages is slow and stalls the device, so the
-// cache keeps released memory. Queued copies may still use a released block. The cache hands the block out
-// again only when the streams that use it have finished that work.
+// Tidemark: pinned, a cache of page-locked host memory. Locking pages is slow and unlocking stalls the device,
+// so the cache keeps released memory. Queued copies may still use a released block. The cache hands the block
+// out again only when the streams that use it have finished that work.
 //
 //   tide_pinned_cache* host = NULL;
 //   tide_block block;
@@ -70,14 +70,14 @@ typedef struct tide_pinned_options {
   // from it while it has room, and return to it. The machine gets it back when the cache is freed.
   uint64_t reserve_bytes;
   uint64_t max_round_bytes;  // larger requests are only rounded to whole pages; TIDE_NO_LIMIT: none are
-  uint64_t max_block_bytes;  // so are these, and their blocks go back as soon as they are reusable
+  uint64_t max_block_bytes;  // larger requests too; their blocks go back as soon as they are reusable
   // The limit of idle memory in the default pool that could be given back; TIDE_NO_LIMIT: no limit. A chunk
   // of which a thread has a small block (below 32 KiB) in its cache counts from the next tide_pinned_poll()
   // on.
   uint64_t max_cached_bytes;
-  // Memory goes back that two sweeps, at least this long apart, both found unused since the first; 0: never.
-  // tide_pinned_poll(), requests that find nothing cached, and the helper sweep, at most four times in this
-  // period.
+  // Memory goes back if two sweeps, at least this long apart, find it unused since the first; 0: never.
+  // Sweeps run in tide_pinned_poll(), in requests that find nothing cached, and in the helper, at most four
+  // times in this period.
   uint64_t idle_ns;
   const tide_heap* heap;  // borrowed until the cache is freed; NULL: malloc
 } tide_pinned_options;

@@ -148,8 +148,8 @@ typedef struct tide_profile_options {
     TIDE_FIELD(tolerance, 0.01), TIDE_FIELD(trim_after, 16), TIDE_FIELD(plan_nodes, 2000000),     \
     TIDE_FIELD(memory, TIDE_MEMORY_NONE), TIDE_FIELD(fallback, TIDE_MEMORY_NONE),                 \
     TIDE_FIELD(heap, NULL) }
-// clang-format on The behaviour of PyTorch's mobile profiler: best fit, exact replay, no plan for requests
-// that escape the run. clang-format off
+// The behaviour of PyTorch's mobile profiler: best fit, exact replay, no plan for requests that escape the
+// run.
 #define TIDE_PROFILE_OPTIONS_ORIGINAL                                                            \
   { TIDE_FIELD(size, sizeof(tide_profile_options)), TIDE_FIELD(planner, TIDE_PROFILE_BEST_FIT),  \
     TIDE_FIELD(is_strict, true), TIDE_FIELD(fill, TIDE_FILL_NOTHING), TIDE_FIELD(alignment, 64), \

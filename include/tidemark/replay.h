@@ -31,8 +31,8 @@ typedef struct tide_replay tide_replay;  // opaque; freed by tide_replay_free()
 typedef struct tide_replay_options {
   uint32_t size;  // set by TIDE_REPLAY_OPTIONS_INIT
   // Compares the run with the recording: every address, every segment in order, every refusal, and the state
-  // at the end. New segments then get the recorded addresses. Where memory was given back for no reason that
-  // the policy has, the replay assumes that the cache was emptied.
+  // at the end. New segments then get the recorded addresses. Where memory was given back and the policy
+  // does not explain it, the replay assumes that the cache was emptied.
   bool checks;
   bool stops_at_oom;  // ends the run at the first request that is refused
   // Empties the cache where the last run with `checks` found that it was emptied, or where nothing else
