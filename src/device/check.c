@@ -76,7 +76,7 @@ static int block_check_map(findings* f, const tide__block* block) {
   const tide__waiter* const waiter = &block->waiter;
   const bool waits = waiter->event_count != 0 || waiter->waits != NULL ||
                      (block->uses != NULL && !is_allocated);
-  CHECK(waits == (block->state == TIDE__BLOCK_PENDING), 10,
+  CHECK(waits == (block->state == TIDE__BLOCK_PENDING), 9,
         "the block at %#llx in state %d waits for %u events", (unsigned long long)block->address,
         block->state, waiter->event_count);
   return 0;
@@ -195,7 +195,7 @@ static int lane_check(findings* f, tide__lane* lane) {
     TIDE_LIST_EACH(it, &lane->segments) {
       const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
       if (segment->is_small != (kind == TIDE__SMALL)) continue;
-      CHECK(segment->lane == lane, 11, "a segment in the wrong lane");
+      CHECK(segment->lane == lane, 10, "a segment in the wrong lane");
       CHECK_ALL(segment_check(f, segment));
     }
     const int broken = tide__bins_check(&lane->free_index[kind].bins);
@@ -212,7 +212,7 @@ static int pool_walk(findings* f, tide__pool* pool) {
   f->pool_bytes = 0;
   for (tide__lane* lane = tide__lane_next(f->device, pool, NULL); lane != NULL;
        lane = tide__lane_next(f->device, pool, lane)) {
-    CHECK(lane->pool == pool, 11, "a lane in the wrong pool");
+    CHECK(lane->pool == pool, 10, "a lane in the wrong pool");
     tide__mutex_lock(&lane->lock);
     const int broken = lane_check(f, lane);
     tide__mutex_unlock(&lane->lock);
@@ -235,7 +235,7 @@ static int stat_check(const char* name, const tide_stat* stat, const tide_stat* 
     CHECK(stat[kind].peak >= stat[kind].current, 7, "%s.%d has a peak of %lld below %lld", name, kind,
           (long long)stat[kind].peak, (long long)stat[kind].current);
   }
-  CHECK(stat[0].current == stat[1].current + stat[2].current, 9, "%s does not add up", name);
+  CHECK(stat[0].current == stat[1].current + stat[2].current, 8, "%s does not add up", name);
   return 0;
 }
 
@@ -272,7 +272,7 @@ static int stats_check(const findings* f, const tide_device_stats* stats) {
   CHECK(f->cached == tide__tcache_count(f->device), 2,
         "%llu idle blocks are for magazines, not all of them in one", (unsigned long long)f->cached);
   const uint64_t waiting = tide__load_relaxed(&f->device->waits.waiting);
-  CHECK(f->pending == waiting, 10, "%llu blocks wait, counted %llu", (unsigned long long)f->pending,
+  CHECK(f->pending == waiting, 9, "%llu blocks wait, counted %llu", (unsigned long long)f->pending,
         (unsigned long long)waiting);
   return 0;
 }

@@ -96,9 +96,37 @@ static inline void device_run(device_body body) {
   static void function(tide_machine* m, tide_device_cache* d); \
   static void function##_run(void) { device_run(function); }   \
   T_REGISTER(function, function##_run, names)                  \
-  static void function(tide_machine* m, tide_device_cache* d)
+  static void function(__attribute__((unused)) tide_machine* m, __attribute__((unused)) tide_device_cache* d)
 #define DEVICE_TEST(function) DEVICE_TEST_OVER(function, device_names)
 #define TORCH_TEST(function) DEVICE_TEST_OVER(function, machine_names)
+
+// Another allocator on device 0: the defaults of the library with what a text says.
+static inline tide_device_cache* device_with(tide_machine* m, const char* text) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device_cache* d = NULL;
+  T_OK(tide_device_options_parse(text, &options));
+  T_OK(tide_device_new(m, 0, &options, &d));
+  return d;
+}
+
+// Calls of the machine that succeeded, and the ranges of addresses that are reserved now.
+static inline uint64_t calls(const tide_machine* m, tide_call call) {
+  const tide_call_stats stats = tide_machine_call_stats(m, call);
+  return stats.calls - stats.failures;
+}
+static inline uint64_t reservations(const tide_machine* m) {
+  return calls(m, TIDE_CALL_ADDRESS_RESERVE) - calls(m, TIDE_CALL_ADDRESS_RELEASE);
+}
+
+#define RUN_THREADS_MAX 16
+
+// Runs a function on several threads at once, and waits for them.
+static inline void run_threads(size_t count, void* (*function)(void*), void* user) {
+  pthread_t threads[RUN_THREADS_MAX];
+  T_LE(count, RUN_THREADS_MAX);
+  for (size_t i = 0; i < count; ++i) t_thread_start(&threads[i], function, user);
+  for (size_t i = 0; i < count; ++i) t_thread_join(threads[i]);
+}
 
 // ---------------------------------------------------------------------------------------------------
 // Memory
@@ -129,6 +157,12 @@ static inline void announce(tide_device_cache* d, tide_block block, tide_stream 
 }
 
 static inline void trim(tide_device_cache* d) { T_OK(tide_device_trim(d, 0)); }
+
+// Announces a block to a stream and releases it.
+static inline void give_announced(tide_device_cache* d, tide_block block, tide_stream stream) {
+  announce(d, block, stream);
+  give(d, block);
+}
 
 static inline void limit_to(tide_device_cache* d, uint64_t bytes) { T_OK(tide_device_set_limit(d, bytes)); }
 
@@ -174,6 +208,20 @@ static inline tide_device_stats stats_of(tide_device_cache* d) {
 
 #define current(d, stat) (stats_of(d).stat[TIDE_STAT_ALL].current)
 #define counter(d, name) (stats_of(d).name)
+
+// Polls, after which so many blocks are handed out or wait.
+#define expect_polled(d, active_blocks)      \
+  do {                                       \
+    T_OK(tide_device_poll(d));               \
+    T_EQ(current(d, active), active_blocks); \
+  } while (0)
+
+// Trims, after which so much is reserved.
+#define expect_trimmed(d, bytes)             \
+  do {                                       \
+    trim(d);                                 \
+    T_EQ(current(d, reserved_bytes), bytes); \
+  } while (0)
 
 // ---------------------------------------------------------------------------------------------------
 // Pools
@@ -225,19 +273,53 @@ static inline tide_block take_in(tide_device_cache* d, tide_pool pool, tide_stre
   return block;
 }
 
+// Opens a scope that asks a filter.
+static inline void filter_open(tide_device_cache* d, tide_pool pool,
+                               bool (*filter)(void* user, tide_stream stream), void* user) {
+  tide_scope scope = TIDE_SCOPE_INIT;
+  scope.kind = TIDE_SCOPE_FILTER;
+  scope.filter = filter;
+  scope.user = user;
+  T_OK(pool_begin_kept(d, pool, &scope));
+}
+
+// Captures a stream, with a scope for its requests.
+static inline void capture_open_as(tide_machine* m, tide_device_cache* d, tide_stream stream, tide_pool pool,
+                                   tide_capture_mode mode) {
+  tide_scope scope = TIDE_SCOPE_INIT;
+  scope.kind = TIDE_SCOPE_CAPTURE;
+  scope.stream = stream;
+  T_OK(tide_machine_capture_begin(m, 0, stream, mode));
+  T_OK(pool_begin_kept(d, pool, &scope));
+}
+
+static inline void capture_open(tide_machine* m, tide_device_cache* d, tide_stream stream, tide_pool pool) {
+  capture_open_as(m, d, stream, pool, TIDE_CAPTURE_THREAD_LOCAL);
+}
+
+static inline tide_launch capture_close(tide_machine* m, tide_device_cache* d, tide_stream stream,
+                                        tide_pool pool) {
+  tide_launch graph = NULL;
+  T_OK(tide_machine_capture_end(m, 0, stream, &graph));
+  scope_close(d, pool);
+  return graph;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Looking inside
 
-static inline void look(tide_device_cache* d, seen* out) {
-  memset(out, 0, sizeof *out);
-  const tide_device_visitor visitor = { seen_segment, seen_block, out };
+static inline seen look(tide_device_cache* d) {
+  seen s = { .segment_count = 0 };
+  const tide_device_visitor visitor = { seen_segment, seen_block, &s };
   T_OK(tide_device_visit(d, &visitor));
+  return s;
 }
 
-static inline void look_at_pool(tide_device_cache* d, tide_pool pool, seen* out) {
-  memset(out, 0, sizeof *out);
-  const tide_device_visitor visitor = { seen_segment, seen_block, out };
+static inline seen look_at_pool(tide_device_cache* d, tide_pool pool) {
+  seen s = { .segment_count = 0 };
+  const tide_device_visitor visitor = { seen_segment, seen_block, &s };
   T_OK(tide_device_visit_pool(d, pool, &visitor));
+  return s;
 }
 
 // The segment around an address; NULL if there is none.
@@ -249,33 +331,38 @@ static inline const tide_segment_info* seen_around(const seen* s, const void* ad
   return NULL;
 }
 
-static inline size_t count_all_blocks(tide_device_cache* d) {
-  seen s;
-  look(d, &s);
-  return s.block_count;
-}
+static inline size_t count_all_blocks(tide_device_cache* d) { return look(d).block_count; }
 
 static inline size_t count_idle_blocks(tide_device_cache* d) {
-  seen s;
+  const seen s = look(d);
   size_t count = 0;
-  look(d, &s);
   for (size_t i = 0; i < s.block_count; ++i) count += s.blocks[i].state == TIDE_BLOCK_INACTIVE;
   return count;
 }
 
-static inline size_t count_segments(tide_device_cache* d) {
-  seen s;
-  look(d, &s);
-  return s.segment_count;
-}
+static inline size_t count_segments(tide_device_cache* d) { return look(d).segment_count; }
 
 static inline size_t segment_bytes_around(tide_device_cache* d, tide_block block) {
-  seen s;
-  look(d, &s);
+  const seen s = look(d);
   const tide_segment_info* const segment = seen_around(&s, block.address);
   T_CHECK(segment != NULL);
   return (size_t)segment->bytes;
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Observers
+
+#define DEVICE_OBSERVE(kind, type)                                                              \
+  static inline tide_observer observe_##kind(tide_device_cache* d, type function, void* user) { \
+    tide_observer observer = 0;                                                                 \
+    T_OK(tide_device_observe_##kind(d, function, user, &observer));                             \
+    return observer;                                                                            \
+  }
+DEVICE_OBSERVE(oom, tide_oom_fn)
+DEVICE_OBSERVE(trace, tide_trace_fn)
+DEVICE_OBSERVE(entries, tide_entry_fn)
+DEVICE_OBSERVE(reclaim, tide_reclaim_fn)
+#undef DEVICE_OBSERVE
 
 // ---------------------------------------------------------------------------------------------------
 // History
@@ -295,9 +382,10 @@ static inline bool story_add(void* user, const tide_trace_entry* entries, size_t
   return true;
 }
 
-static inline void read_story(tide_device_cache* d, story* out) {
-  memset(out, 0, sizeof *out);
-  T_OK(tide_device_history_visit(d, story_add, out));
+static inline story read_story(tide_device_cache* d) {
+  story s = { .count = 0 };
+  T_OK(tide_device_history_visit(d, story_add, &s));
+  return s;
 }
 
 static inline size_t story_times(const story* s, tide_action action) {

@@ -8,9 +8,9 @@
 // Names
 
 DEVICE_TEST(test_all_devices__an_allocator_is_named_after_its_policy) {
-  (void)m;
   T_STR_EQ(tide_device_name(d), is_tide() ? "tide" : "torch");
-  T_STR_EQ(tide_device_name(NULL), "");
+  T_PTR_EQ(tide_device_machine(d), m);
+  T_EQ(tide_device_index(d), 0);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -93,7 +93,6 @@ DEVICE_TEST(test_all_devices__the_base_lies_around_a_stitched_block) {
 }
 
 DEVICE_TEST(test_all_devices__the_base_of_uncached_memory_is_its_own) {
-  (void)m;
   void* base = NULL;
   size_t bytes = 0;
   tide_device_set_caching(d, false);

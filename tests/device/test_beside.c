@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What other code does to the machine beside the allocator: streams that it captures at any moment, without a
-// scope, and waits that the machine then refuses.
+// Other code uses the same machine: it captures streams at any time, without a scope, and makes the machine
+// refuse to wait. Also children of fork().
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,10 +45,20 @@ DEVICE_TEST(test_device__a_block_released_in_a_capture_of_others_is_free_when_th
 
   others_end(m, side);
   stream_finish(m, 0, side);
-  T_OK(tide_device_poll(d));
+  expect_polled(d, 0);
 
-  T_EQ(current(d, active), 0);
   T_PTR_EQ(take(d, own, BYTES).address, block.address);
+}
+
+DEVICE_TEST(test_device__memory_of_a_capture_of_others_comes_back_under_pressure) {
+  const tide_stream own = side_new(m);
+  const tide_stream side = side_new(m);
+  limit_to(d, 24 * MIB);
+  (void)release_in_capture(m, d, own, side);
+  others_end(m, side);
+
+  give(d, take(d, own, 24 * MIB));
+  expect_trimmed(d, 0);
 }
 
 DEVICE_TEST(test_device__a_block_released_in_a_capture_of_others_waits_for_the_work_before_it) {
@@ -62,25 +72,10 @@ DEVICE_TEST(test_device__a_block_released_in_a_capture_of_others_waits_for_the_w
   give(d, block);
   others_end(m, side);
 
-  T_OK(tide_device_poll(d));
-  T_EQ(current(d, active), 1);
+  expect_polled(d, 1);
   let_go(&g);
-  T_OK(tide_device_poll(d));
 
-  T_EQ(current(d, active), 0);
-}
-
-DEVICE_TEST(test_device__memory_of_a_capture_of_others_comes_back_under_pressure) {
-  const tide_stream own = side_new(m);
-  const tide_stream side = side_new(m);
-  limit_to(d, 24 * MIB);
-  (void)release_in_capture(m, d, own, side);
-  others_end(m, side);
-
-  give(d, take(d, own, 24 * MIB));
-
-  trim(d);
-  T_EQ(current(d, reserved_bytes), 0);
+  expect_polled(d, 0);
 }
 
 // Not with the policy tide on cuda: virtual memory is given back after a wait for the device, which no
@@ -102,8 +97,7 @@ DEVICE_TEST_OVER(test_device__trim_gives_back_what_no_capture_of_others_has, tri
   T_EQ(current(d, active), 1);
   T_LE(current(d, reserved_bytes), 20 * MIB);  // the segment of the block that waits
   others_end(m, side);
-  trim(d);
-  T_EQ(current(d, reserved_bytes), 0);
+  expect_trimmed(d, 0);
 }
 
 DEVICE_TEST(test_device__an_invalid_capture_of_others_holds_a_block_until_it_is_ended) {
@@ -117,13 +111,11 @@ DEVICE_TEST(test_device__an_invalid_capture_of_others_holds_a_block_until_it_is_
   T_STATUS(tide_machine_stream_query(m, 0, side, &is_idle), TIDE_ERR_CAPTURE);  // which breaks it
   give(d, block);
 
-  T_OK(tide_device_poll(d));
-  T_EQ(current(d, active), 1);
+  expect_polled(d, 1);
   T_STATUS(tide_machine_capture_end(m, 0, side, &graph), TIDE_ERR_CAPTURE);
   stream_finish(m, 0, side);
-  T_OK(tide_device_poll(d));
 
-  T_EQ(current(d, active), 0);
+  expect_polled(d, 0);
 }
 
 DEVICE_TEST(test_device__looking_for_work_that_is_done_breaks_no_capture_of_others) {
@@ -132,14 +124,12 @@ DEVICE_TEST(test_device__looking_for_work_that_is_done_breaks_no_capture_of_othe
   const tide_stream captured = side_new(m);
   const tide_block block = take(d, own, BYTES);
   const tide_block idle = take(d, own, BYTES);
-  announce(d, block, side);
-  give(d, block);
+  give_announced(d, block, side);
   give(d, idle);
   stream_finish(m, 0, side);
 
   others_begin(m, captured, TIDE_CAPTURE_GLOBAL);
-  T_OK(tide_device_poll(d));
-  T_EQ(current(d, active), 0);
+  expect_polled(d, 0);
   (void)take(d, own, BYTES);
 
   others_end(m, captured);

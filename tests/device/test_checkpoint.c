@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Checkpoints of pools: what comes back, what is taken back, and which blocks a pool has handed out.
+// Checkpoints of pools: which blocks a restore brings back, which it takes back, and
+// tide_device_pool_check().
 #include "device/devices.h"
 
 #define BYTES (96 * KIB)
@@ -19,12 +20,16 @@ static tide_restore_delta restore(tide_device_cache* d, const tide_checkpoint* c
   return delta;
 }
 
+static void restore_end(tide_restore_delta* delta, tide_checkpoint* checkpoint) {
+  tide_restore_delta_clear(delta);
+  tide_checkpoint_free(checkpoint);
+}
+
 // Restores, frees what that needed, and returns how many blocks were created.
 static size_t restore_and_end(tide_device_cache* d, tide_checkpoint* checkpoint) {
   tide_restore_delta delta = restore(d, checkpoint);
   const size_t count = delta.created_count;
-  tide_restore_delta_clear(&delta);
-  tide_checkpoint_free(checkpoint);
+  restore_end(&delta, checkpoint);
   return count;
 }
 
@@ -91,26 +96,10 @@ DEVICE_TEST(test_device__restore_brings_a_dead_block_back) {
   T_EQ(current(d, allocation), 1);
   expect_filled(m, 0, bytes_of(block), 4, BYTES);
   give(d, delta.created[0]);
-  tide_restore_delta_clear(&delta);
-  tide_checkpoint_free(checkpoint);
-}
-
-DEVICE_TEST(test_device__restored_blocks_can_be_released_by_address) {
-  (void)m;
-  const tide_pool pool = pool_new(d, NULL);
-  const tide_block block = take_in(d, pool, NULL, BYTES);
-  tide_checkpoint* const checkpoint = save(d, pool);
-  give(d, block);
-
-  T_EQ(restore_and_end(d, checkpoint), 1);
-
-  T_STATUS(tide_device_release(d, block), TIDE_ERR_HANDLE);  // the handle of before
-  T_OK(tide_device_release_address(d, block.address));
-  T_EQ(current(d, active), 0);
+  restore_end(&delta, checkpoint);
 }
 
 DEVICE_TEST(test_device__blocks_that_live_through_a_restore_get_new_handles) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   const tide_block block = take_in(d, pool, NULL, BYTES);
   tide_checkpoint* const checkpoint = save(d, pool);
@@ -121,9 +110,9 @@ DEVICE_TEST(test_device__blocks_that_live_through_a_restore_get_new_handles) {
   T_PTR_EQ(delta.released[0], block.address);
   T_PTR_EQ(delta.created[0].address, block.address);
   T_STATUS(tide_device_release(d, block), TIDE_ERR_HANDLE);
-  give(d, delta.created[0]);
-  tide_restore_delta_clear(&delta);
-  tide_checkpoint_free(checkpoint);
+  T_OK(tide_device_release_address(d, block.address));
+  T_EQ(current(d, active), 0);
+  restore_end(&delta, checkpoint);
 }
 
 // Takes five blocks, keeps those of a mask, saves, changes everything, and restores.
@@ -131,14 +120,12 @@ static void expect_restored(tide_device_cache* d, unsigned kept, size_t bytes) {
   enum { COUNT = 5 };
   const tide_pool pool = pool_new(d, NULL);
   tide_block blocks[COUNT];
-  seen before;
-  seen after;
   for (size_t i = 0; i < COUNT; ++i) blocks[i] = take_in(d, pool, NULL, bytes);
   for (size_t i = 0; i < COUNT; ++i) {
     if ((kept >> i & 1) == 0) give(d, blocks[i]);
   }
   tide_checkpoint* const checkpoint = save(d, pool);
-  look_at_pool(d, pool, &before);
+  const seen before = look_at_pool(d, pool);
   for (size_t i = 0; i < COUNT; ++i) {
     if ((kept >> i & 1) != 0) give(d, blocks[i]);
   }
@@ -146,48 +133,29 @@ static void expect_restored(tide_device_cache* d, unsigned kept, size_t bytes) {
 
   tide_restore_delta delta = restore(d, checkpoint);
 
-  look_at_pool(d, pool, &after);
+  const seen after = look_at_pool(d, pool);
   expect_same(&before, &after);
   T_EQ(delta.released_count, 1);
   T_PTR_EQ(delta.released[0], later.address);
   T_EQ(delta.created_count, (size_t)__builtin_popcount(kept));
   for (size_t i = 0; i < COUNT; ++i) T_EQ(has_created(&delta, blocks[i].address), (kept >> i & 1) != 0);
   for (size_t i = 0; i < delta.created_count; ++i) give(d, delta.created[i]);
-  tide_restore_delta_clear(&delta);
-  tide_checkpoint_free(checkpoint);
+  restore_end(&delta, checkpoint);
 }
 
-DEVICE_TEST(test_device__restore_keeps_a_live_block_in_the_middle) {
-  (void)m;
-  expect_restored(d, 4, BYTES);
-  expect_restored(d, 4, 3 * MIB);
-}
-
-DEVICE_TEST(test_device__restore_keeps_several_blocks_in_the_middle) {
-  (void)m;
-  expect_restored(d, 2 | 8, BYTES);
-  expect_restored(d, 2 | 8, 3 * MIB);
-}
-
-DEVICE_TEST(test_device__restore_keeps_contiguous_blocks_in_the_middle) {
-  (void)m;
-  expect_restored(d, 2 | 4 | 8, BYTES);
-  expect_restored(d, 2 | 4 | 8, 3 * MIB);
-}
-
-DEVICE_TEST(test_device__restore_works_for_every_pattern) {
-  (void)m;
+static void expect_every_pattern_restored(tide_device_cache* d) {
   for (unsigned kept = 0; kept < 32; ++kept) expect_restored(d, kept, BYTES);
+  for (unsigned kept = 2; kept < 32; kept += 4) expect_restored(d, kept, 3 * MIB);
 }
+
+DEVICE_TEST(test_device__restore_works_for_every_pattern) { expect_every_pattern_restored(d); }
 
 DEVICE_TEST(test_device__restore_works_in_expandable_segments) {
   expand(m, d);
-  for (unsigned kept = 0; kept < 32; ++kept) expect_restored(d, kept, BYTES);
-  expect_restored(d, 2 | 8, 3 * MIB);
+  expect_every_pattern_restored(d);
 }
 
 DEVICE_TEST(test_device__restore_takes_later_blocks_back) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   const tide_block kept = take_in(d, pool, NULL, BYTES);
   tide_checkpoint* const checkpoint = save(d, pool);
@@ -203,8 +171,7 @@ DEVICE_TEST(test_device__restore_takes_later_blocks_back) {
   T_EQ(pool_reserved(d, pool), 14 * MIB);  // the new segment stays, idle
   T_PTR_EQ(take_in(d, pool, NULL, 12 * MIB).address, large.address);
   T_CHECK(has_created(&delta, kept.address));
-  tide_restore_delta_clear(&delta);
-  tide_checkpoint_free(checkpoint);
+  restore_end(&delta, checkpoint);
 }
 
 DEVICE_TEST(test_device__an_expandable_segment_that_grew_is_restored) {
@@ -219,8 +186,7 @@ DEVICE_TEST(test_device__an_expandable_segment_that_grew_is_restored) {
   T_EQ(delta.created_count, 1);
   T_PTR_EQ(delta.created[0].address, kept.address);
   T_EQ(current(d, allocated_bytes), 5 * MIB);
-  tide_restore_delta_clear(&delta);
-  tide_checkpoint_free(checkpoint);
+  restore_end(&delta, checkpoint);
 }
 
 DEVICE_TEST(test_device__a_checkpoint_can_be_restored_again) {
@@ -243,15 +209,19 @@ DEVICE_TEST(test_device__a_checkpoint_can_be_restored_again) {
   tide_checkpoint_free(checkpoint);
 }
 
-DEVICE_TEST(test_device__an_empty_checkpoint_empties_the_pool) {
-  (void)m;
+DEVICE_TEST(test_device__an_empty_checkpoint_empties_the_pool_and_no_other) {
   const tide_pool pool = pool_new(d, NULL);
+  const tide_pool other = pool_new(d, NULL);
   tide_checkpoint* const checkpoint = save(d, pool);
   (void)take_in(d, pool, NULL, BYTES);
+  const tide_block outside = take(d, NULL, BYTES);
+  const tide_block elsewhere = take_in(d, other, NULL, BYTES);
 
   T_EQ(restore_and_end(d, checkpoint), 0);
 
-  T_EQ(current(d, active), 0);
+  T_EQ(current(d, active), 2);
+  give(d, outside);
+  give(d, elsewhere);
 }
 
 DEVICE_TEST(test_device__restore_covers_all_streams_of_a_pool) {
@@ -266,26 +236,10 @@ DEVICE_TEST(test_device__restore_covers_all_streams_of_a_pool) {
   tide_restore_delta delta = restore(d, checkpoint);
 
   T_CHECK(has_created(&delta, a.address) && has_created(&delta, b.address));
-  tide_restore_delta_clear(&delta);
-  tide_checkpoint_free(checkpoint);
-}
-
-DEVICE_TEST(test_device__restore_leaves_other_pools_alone) {
-  (void)m;
-  const tide_pool pool = pool_new(d, NULL);
-  const tide_pool other = pool_new(d, NULL);
-  tide_checkpoint* const checkpoint = save(d, pool);
-  const tide_block outside = take(d, NULL, BYTES);
-  const tide_block elsewhere = take_in(d, other, NULL, BYTES);
-
-  T_EQ(restore_and_end(d, checkpoint), 0);
-
-  give(d, outside);
-  give(d, elsewhere);
+  restore_end(&delta, checkpoint);
 }
 
 DEVICE_TEST(test_device__restoring_counts_as_requests_and_releases) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   (void)take_in(d, pool, NULL, BYTES);
   tide_checkpoint* const checkpoint = save(d, pool);
@@ -303,46 +257,18 @@ DEVICE_TEST(test_device__restoring_counts_as_requests_and_releases) {
 static void count_entry(void* user, const tide_trace_entry* entry) { ++((size_t*)user)[entry->action]; }
 
 DEVICE_TEST(test_device__trace_observers_hear_every_step_of_a_restore) {
-  (void)m;
   enum { COUNT = 100 };
   const tide_pool pool = pool_new(d, NULL);
   size_t times[TIDE_ACTION_COUNT] = { 0 };
-  tide_observer observer = 0;
   tide_checkpoint* const checkpoint = save(d, pool);
   for (size_t i = 0; i < COUNT; ++i) (void)take_in(d, pool, NULL, BYTES);
-  T_OK(tide_device_observe_trace(d, count_entry, times, &observer));
+  const tide_observer observer = observe_trace(d, count_entry, times);
 
   T_EQ(restore_and_end(d, checkpoint), 0);
 
   T_EQ(times[TIDE_ACTION_FREE_REQUESTED], COUNT);
   T_EQ(times[TIDE_ACTION_FREE_COMPLETED], COUNT);
   T_OK(tide_device_detach(d, observer));
-}
-
-DEVICE_TEST(test_device__restore_after_any_program_brings_the_same_blocks) {
-  (void)m;
-  enum { LIVE = 30 };
-  const tide_pool pool = pool_new(d, NULL);
-  tide_block blocks[LIVE] = { 0 };
-  t_rng rng = t_rng_new(0);
-  seen before;
-  seen after;
-  scope_open(d, pool);
-  for (size_t i = 0; i < 300; ++i) {
-    tide_block* const block = &blocks[t_rng_below(&rng, LIVE)];
-    if (block->address != NULL) give(d, *block);
-    *block = t_rng_below(&rng, 2) == 0 ? (tide_block){ NULL, 0 }
-                                       : take(d, NULL, 1 + t_rng_below(&rng, 2 * MIB));
-  }
-  tide_checkpoint* const checkpoint = save(d, pool);
-  look_at_pool(d, pool, &before);
-  for (size_t i = 0; i < LIVE; ++i) give(d, blocks[i]);
-  for (size_t i = 0; i < 10; ++i) (void)take(d, NULL, 1 + t_rng_below(&rng, MIB));
-  (void)restore_and_end(d, checkpoint);
-  look_at_pool(d, pool, &after);
-  scope_close(d, pool);
-
-  expect_same(&before, &after);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -374,12 +300,10 @@ DEVICE_TEST(test_device__restore_takes_back_nothing_that_the_default_pool_borrow
   expect_filled(m, 0, bytes_of(borrowed), 7, 30 * MIB);
   give(d, borrowed);
   T_PTR_EQ(take_in(d, pool, NULL, 30 * MIB).address, borrowed.address);
-  tide_restore_delta_clear(&delta);
-  tide_checkpoint_free(checkpoint);
+  restore_end(&delta, checkpoint);
 }
 
 DEVICE_TEST(test_device__what_is_borrowed_when_a_pool_is_saved_counts_as_idle) {
-  (void)m;
   const tide_pool pool = lender_new(d, 30 * MIB);
   const tide_block borrowed = take(d, NULL, 12 * MIB);
   const tide_block own = take_in(d, pool, NULL, 6 * MIB);
@@ -398,8 +322,7 @@ DEVICE_TEST(test_device__what_is_borrowed_when_a_pool_is_saved_counts_as_idle) {
   T_EQ(again.created_count, 1);
   T_EQ(current(d, allocated_bytes), 6 * MIB);
   tide_restore_delta_clear(&again);
-  tide_restore_delta_clear(&delta);
-  tide_checkpoint_free(checkpoint);
+  restore_end(&delta, checkpoint);
 }
 
 DEVICE_TEST(test_device__restore_refuses_where_a_borrowed_block_is_in_the_way) {
@@ -421,15 +344,13 @@ DEVICE_TEST(test_device__restore_refuses_where_a_borrowed_block_is_in_the_way) {
   give(d, borrowed);
   delta = restore(d, checkpoint);
   T_CHECK(has_released(&delta, later.address) && has_created(&delta, first.address));
-  tide_restore_delta_clear(&delta);
-  tide_checkpoint_free(checkpoint);
+  restore_end(&delta, checkpoint);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // What is refused
 
 DEVICE_TEST(test_device__checkpoints_need_a_pool_with_users) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   (void)take_in(d, pool, NULL, BYTES);
   tide_checkpoint* const checkpoint = save(d, pool);
@@ -455,8 +376,7 @@ DEVICE_TEST(test_device__checkpoints_refuse_blocks_that_wait) {
   gate g;
   const tide_block block = take_in(d, pool, NULL, BYTES);
   hold_up(&g, m, side);
-  announce(d, block, side);
-  give(d, block);
+  give_announced(d, block, side);
 
   T_STATUS(tide_device_checkpoint(d, pool, &checkpoint), TIDE_ERR_STATE);
   let_go(&g);
@@ -466,7 +386,6 @@ DEVICE_TEST(test_device__checkpoints_refuse_blocks_that_wait) {
 }
 
 TORCH_TEST(test_device__restore_refuses_when_a_segment_is_gone_and_changes_nothing) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   configure(d, "max_split_size_mb:20");
@@ -510,7 +429,6 @@ static bool are_exactly(tide_device_cache* d, tide_pool pool, const void* const*
 
 DEVICE_TEST(test_device__pool_check_knows_exactly_what_is_out) {
   int local = 0;
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   T_CHECK(are_exactly(d, pool, NULL, 0));
   const tide_block a = take_in(d, pool, NULL, BYTES);
@@ -524,15 +442,9 @@ DEVICE_TEST(test_device__pool_check_knows_exactly_what_is_out) {
   T_CHECK(!are_exactly(d, pool, NULL, 0));
   give(d, b);
 
-  T_CHECK(are_exactly(d, pool, addresses + 1, 1));
-}
-
-DEVICE_TEST(test_device__pool_check_of_an_unknown_pool_is_refused) {
-  (void)m;
   bool is_so = true;
-
+  T_CHECK(are_exactly(d, pool, addresses + 1, 1));
   T_STATUS(tide_device_pool_check(d, 77, NULL, 0, &is_so), TIDE_ERR_HANDLE);
-
   T_CHECK(!is_so);
 }
 
@@ -573,18 +485,16 @@ static void* use_no_pool(void* user) {
 static size_t segments_after_use_by_threads(tide_device_cache* d) {
   pool_user u = { d, pool_new(d, NULL) };
   pthread_t threads[2];
-  seen s;
   (void)take_in(d, u.pool, NULL, BYTES);
   t_thread_start(&threads[0], use_the_pool, &u);
   t_thread_start(&threads[1], use_no_pool, &u);
   t_thread_join(threads[0]);
   t_thread_join(threads[1]);
-  look_at_pool(d, u.pool, &s);
+  const seen s = look_at_pool(d, u.pool);
   return s.segment_count;
 }
 
 TORCH_TEST(test_device__threads_allocate_to_a_pool_in_4_segments) {
-  (void)m;
   T_EQ(segments_after_use_by_threads(d), 4);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Several allocators side by side, and the one that is kept for an index.
+// Several allocators side by side, the default allocator of an index, and changing options.
 #include "device/devices.h"
 
 DEVICE_TEST(test_device__allocators_on_one_device_do_not_share_memory) {
@@ -60,7 +60,6 @@ DEVICE_TEST(test_device__an_allocator_of_device_1_has_its_memory_there) {
   need_two_devices(m);
   const size_t before = free_bytes(m, 1);
   tide_device_cache* const other = device_new(m, 1, NULL);
-  (void)d;
 
   const tide_block block = take(other, NULL, 12 * MIB);
 
@@ -77,34 +76,21 @@ DEVICE_TEST(test_device__a_default_is_kept_for_each_index) {
   T_PTR_EQ(tide_device_default(0), NULL);
 
   T_OK(tide_device_set_default(0, d));
+  T_OK(tide_device_set_default(3, d));
   T_OK(tide_device_set_default(5, other));
-
+  T_OK(tide_device_set_default(TIDE_DEVICE_MAX - 1, other));
   T_PTR_EQ(tide_device_default(0), d);
   T_PTR_EQ(tide_device_default(5), other);
   T_PTR_EQ(tide_device_default(1), NULL);
   T_OK(tide_device_set_default(0, NULL));
   T_PTR_EQ(tide_device_default(0), NULL);
   tide_device_free(other);
-}
 
-DEVICE_TEST(test_device__freeing_an_allocator_takes_it_out_of_the_defaults) {
-  tide_device_cache* const other = device_new(m, 0, NULL);
-  T_OK(tide_device_set_default(0, d));
-  T_OK(tide_device_set_default(3, other));
-  T_OK(tide_device_set_default(TIDE_DEVICE_MAX - 1, other));
-
-  tide_device_free(other);
-
-  T_PTR_EQ(tide_device_default(3), NULL);
+  T_PTR_EQ(tide_device_default(3), d);
+  T_PTR_EQ(tide_device_default(5), NULL);
   T_PTR_EQ(tide_device_default(TIDE_DEVICE_MAX - 1), NULL);
-  T_PTR_EQ(tide_device_default(0), d);
-}
-
-DEVICE_TEST(test_device__defaults_outside_the_range_are_refused) {
-  (void)m;
   T_STATUS(tide_device_set_default(-1, d), TIDE_ERR_DEVICE);
   T_STATUS(tide_device_set_default(TIDE_DEVICE_MAX, d), TIDE_ERR_DEVICE);
-
   T_PTR_EQ(tide_device_default(-1), NULL);
   T_PTR_EQ(tide_device_default(TIDE_DEVICE_MAX), NULL);
 }
@@ -118,8 +104,7 @@ DEVICE_TEST(test_device__words_of_a_thread_reach_every_allocator) {
 
   for (size_t i = 0; i < 2; ++i) {
     const tide_intern* const names = tide_device_names(devices[i]);
-    story s;
-    read_story(devices[i], &s);
+    const story s = read_story(devices[i]);
     for (size_t k = 0; k < s.count; ++k) {
       const uint32_t text = tide_intern_note(names, s.entries[k].note).metadata;
       T_STR_EQ(tide_intern_text(names, text, NULL), "both");
@@ -132,7 +117,6 @@ DEVICE_TEST(test_device__words_of_a_thread_reach_every_allocator) {
 // Options in force
 
 DEVICE_TEST(test_device__configure_refuses_what_is_out_of_range_and_changes_nothing) {
-  (void)m;
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   configure(d, "max_split_size_mb:64");
   options.collect_threshold = 1.2;
@@ -147,13 +131,14 @@ DEVICE_TEST(test_device__configure_refuses_what_is_out_of_range_and_changes_noth
   T_CHECK(options.collect_threshold == 0.0);
 }
 
-DEVICE_TEST(test_device__configure_keeps_the_heap_and_reports_the_rest) {
-  (void)m;
+DEVICE_TEST(test_device__configure_keeps_heap_and_limit_and_reports_the_rest) {
   tide_device_options before = TIDE_DEVICE_OPTIONS_INIT;
   tide_device_options after = TIDE_DEVICE_OPTIONS_INIT;
   tide_device_get_options(d, &before);
+  limit_to(d, 100 * MIB);
 
-  configure(d, "release_lock_on_cudamalloc:True,pinned_num_register_threads:8,roundup_power2_divisions:4");
+  configure(d, "release_lock_on_cudamalloc:True,pinned_num_register_threads:8,roundup_power2_divisions:4,"
+               "per_process_memory_fraction:0.25");
 
   tide_device_get_options(d, &after);
   T_PTR_EQ(after.heap, before.heap);
@@ -161,19 +146,8 @@ DEVICE_TEST(test_device__configure_keeps_the_heap_and_reports_the_rest) {
   T_CHECK(after.releases_lock);
   T_EQ(after.pinned_register_threads, 8);
   T_EQ(after.roundup_divisions[3], 4);
-  (void)take(d, NULL, 512);
-}
-
-DEVICE_TEST(test_device__configuring_leaves_the_limit_alone) {
-  (void)m;
-  limit_to(d, 100 * MIB);
-  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-
-  configure(d, "per_process_memory_fraction:0.25");
-
+  T_CHECK(after.memory_fraction == 1.0);
   T_EQ(tide_device_limit(d), 100 * MIB);
-  tide_device_get_options(d, &options);
-  T_CHECK(options.memory_fraction == 1.0);
 }
 
 static tide_status new_from_environment(tide_machine* m, const char* text, double* out_fraction) {

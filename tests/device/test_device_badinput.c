@@ -1,47 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Every call of device.h without an allocator, without a place for its result, and with structs of another
-// size. Nothing crashes, everything is refused or does nothing.
+// Calls every function of device.h with NULL for the allocator or for a result, and with structs of other
+// sizes. Each call must be refused or do nothing, and none may crash.
 #include "device/devices.h"
 
 static bool see_nothing(void* user, const tide_segment_info* segment) {
-  (void)user;
-  (void)segment;
+  (void)user, (void)segment;
   return true;
 }
 
 static bool hear_nothing(void* user, const tide_trace_entry* entries, size_t count) {
-  (void)user;
-  (void)entries;
-  (void)count;
+  (void)user, (void)entries, (void)count;
   return true;
 }
 
-static void see_stack(void* user, uint32_t stack) {
-  (void)user;
-  (void)stack;
-}
+static void see_stack(void* user, uint32_t stack) { (void)user, (void)stack; }
 
-static void hear_oom(void* user, const tide_oom* oom) {
-  (void)user;
-  (void)oom;
-}
+static void hear_oom(void* user, const tide_oom* oom) { (void)user, (void)oom; }
 
-static void hear_entry(void* user, const tide_trace_entry* entry) {
-  (void)user;
-  (void)entry;
-}
+static void hear_entry(void* user, const tide_trace_entry* entry) { (void)user, (void)entry; }
 
 static void hear_numbered(void* user, const tide_trace_entry* entry, uint64_t number) {
-  (void)user;
-  (void)entry;
-  (void)number;
+  (void)user, (void)entry, (void)number;
 }
 
 static bool reclaim_nothing(void* user, tide_device_cache* device) {
-  (void)user;
-  (void)device;
+  (void)user, (void)device;
   return false;
 }
 
@@ -192,7 +177,6 @@ DEVICE_TEST_OVER(test_device_badinput__no_place_for_memory, device_emulated) {
 }
 
 DEVICE_TEST_OVER(test_device_badinput__no_place_for_pools, device_emulated) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   const void* const addresses[1] = { somewhere };
   const uint64_t label[2] = { 1, 2 };
@@ -214,7 +198,6 @@ DEVICE_TEST_OVER(test_device_badinput__no_place_for_pools, device_emulated) {
 }
 
 DEVICE_TEST_OVER(test_device_badinput__no_place_for_what_is_shown, device_emulated) {
-  (void)m;
   const tide_device_visitor blind = { NULL, NULL, NULL };
   tide_observer observer = 0;
   REFUSED(tide_device_get_stats(d, NULL));
@@ -240,7 +223,6 @@ DEVICE_TEST_OVER(test_device_badinput__no_place_for_what_is_shown, device_emulat
 }
 
 DEVICE_TEST_OVER(test_device_badinput__no_place_for_what_is_shared, device_emulated) {
-  (void)m;
   const tide_block block = take(d, NULL, 1000);
   tide_share share = { .size = sizeof share };
   tide_physical_share parts[1];
@@ -258,19 +240,6 @@ DEVICE_TEST_OVER(test_device_badinput__no_place_for_what_is_shared, device_emula
   REFUSED(tide_device_accept(d, &offer, NULL));
   REFUSED(tide_device_accept(d, &offer, &address));
   give(d, block);
-}
-
-T_TEST(test_device_badinput__no_options_and_no_text) {
-  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  char text[64] = "before";
-  REFUSED(tide_device_options_parse(NULL, &options));
-  REFUSED(tide_device_options_parse("fixes:True", NULL));
-  REFUSED(tide_device_options_from_env(NULL));
-  T_EQ(tide_device_options_print(NULL, text, sizeof text), 0);
-  T_STR_EQ(text, "");
-  options.fixes = true;
-  T_EQ(tide_device_options_print(&options, NULL, 0), strlen("fixes:True"));
-  T_EQ(tide_device_options_print(&options, NULL, 64), strlen("fixes:True"));
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -297,7 +266,6 @@ static void guarded_expect(const guarded_options* g, uint32_t size) {
 
 // Options of any version were written whole, over whatever lay behind a shorter struct.
 DEVICE_TEST_OVER(test_device_badinput__options_are_written_no_further_than_their_size, device_emulated) {
-  (void)m;
   static const uint32_t sizes[] = { OLDER(tide_device_options, ties_by_age),
                                     OLDER(tide_device_options, tide_slack),
                                     OLDER(tide_device_options, tide_idle_handles),
@@ -313,7 +281,6 @@ DEVICE_TEST_OVER(test_device_badinput__options_are_written_no_further_than_their
 }
 
 DEVICE_TEST_OVER(test_device_badinput__older_options_have_the_defaults_of_today, device_emulated) {
-  (void)d;
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_device_options got = TIDE_DEVICE_OPTIONS_INIT;
   const tide_device_options defaults = TIDE_DEVICE_OPTIONS_INIT;
@@ -355,17 +322,20 @@ T_TEST(test_device_badinput__a_text_is_read_into_older_options) {
 }
 
 DEVICE_TEST_OVER(test_device_badinput__structs_of_another_size, device_emulated) {
-  (void)m;
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
   tide_pool_options pool_options = TIDE_POOL_OPTIONS_INIT;
   tide_scope scope = TIDE_SCOPE_INIT;
+  tide_snapshot_options snapshot = TIDE_SNAPSHOT_OPTIONS_INIT;
+  tide_trace* trace = NULL;
+  T_OK(tide_trace_new(NULL, &trace));
   static const uint32_t wrong[] = { 0, 3, 4, 8, 100000, UINT32_MAX };
   const tide_pool pool = pool_new(d, NULL);
   for (size_t i = 0; i < 6; ++i) {
     tide_pool made = 7;
-    options.size = stats.size = history.size = pool_options.size = scope.size = wrong[i];
+    options.size = stats.size = history.size = pool_options.size = scope.size = snapshot.size = wrong[i];
+    REFUSED(tide_device_snapshot(d, &snapshot, trace));
     REFUSED(tide_device_configure(d, &options));
     REFUSED(tide_device_options_parse("fixes:True", &options));
     REFUSED(tide_device_get_stats(d, &stats));
@@ -374,6 +344,7 @@ DEVICE_TEST_OVER(test_device_badinput__structs_of_another_size, device_emulated)
     REFUSED(tide_device_pool_begin(d, pool, &scope));
     T_EQ(made, 0);
   }
+  tide_trace_free(trace);
   stats.size = OLDER(tide_device_stats, max_split_bytes);
   stats.max_split_bytes = 77;
   T_OK(tide_device_get_stats(d, &stats));

@@ -1,35 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Expandable segments: how they grow, what is unmapped, and how they live beside ordinary segments.
+// Expandable segments: how they grow, what a trim unmaps, and how they work beside raw segments.
 #include "device/devices.h"
-
-static uint64_t calls_of(tide_machine* m, tide_call call) { return tide_machine_call_stats(m, call).calls; }
 
 // ---------------------------------------------------------------------------------------------------
 // Growing
 
-TORCH_TEST(test_device__an_expandable_segment_grows_at_its_end) {
+TORCH_TEST(test_device__an_expandable_segment_grows_at_its_end_and_keeps_contents) {
   expand(m, d);
   const tide_block a = take(d, NULL, 20 * MIB);
+  device_fill(m, 0, bytes_of(a), 1, 20 * MIB);
   const tide_block b = take(d, NULL, 40 * MIB);
+  device_fill(m, 0, bytes_of(b), 2, 40 * MIB);
 
   T_PTR_EQ(b.address, bytes_of(a) + 20 * MIB);
   T_EQ(count_segments(d), 1);
   T_EQ(segment_bytes_around(d, a), 60 * MIB);
-  T_EQ(calls_of(m, TIDE_CALL_ADDRESS_RESERVE), 1);
-}
-
-TORCH_TEST(test_device__growing_keeps_contents_and_gives_usable_memory) {
-  expand(m, d);
-  const tide_block a = take(d, NULL, 20 * MIB);
-  device_fill(m, 0, bytes_of(a), 1, 20 * MIB);
-
-  const tide_block b = take(d, NULL, 22 * MIB);
-  device_fill(m, 0, bytes_of(b), 2, 22 * MIB);
-
+  T_EQ(calls(m, TIDE_CALL_ADDRESS_RESERVE), 1);
   expect_filled(m, 0, bytes_of(a), 1, 20 * MIB);
-  expect_filled(m, 0, bytes_of(b), 2, 22 * MIB);
+  expect_filled(m, 0, bytes_of(b), 2, 40 * MIB);
 }
 
 TORCH_TEST(test_device__memory_is_mapped_in_handles_of_2_and_20_mib) {
@@ -37,10 +27,16 @@ TORCH_TEST(test_device__memory_is_mapped_in_handles_of_2_and_20_mib) {
 
   (void)take(d, NULL, 512);
   T_EQ(stats_of(d).reserved_bytes[TIDE_STAT_SMALL].current, 2 * MIB);
+  (void)take(d, NULL, 20 * MIB - 512);  // the rest is split off
+  T_EQ(stats_of(d).allocated_bytes[TIDE_STAT_LARGE].current, 20 * MIB - 512);
   (void)take(d, NULL, 22 * MIB);
 
-  T_EQ(stats_of(d).reserved_bytes[TIDE_STAT_LARGE].current, 40 * MIB);
-  T_EQ(calls_of(m, TIDE_CALL_PHYSICAL_NEW), 3);
+  T_EQ(stats_of(d).reserved_bytes[TIDE_STAT_LARGE].current, 60 * MIB);
+  T_EQ(calls(m, TIDE_CALL_PHYSICAL_NEW), 4);
+  T_EQ(counter(d, num_device_alloc), 3);
+  T_EQ(current(d, segment), 0);  // not counted
+  T_EQ(current(d, inactive_split), 0);
+  T_EQ(current(d, inactive_split_bytes), 0);
 }
 
 TORCH_TEST(test_device__an_idle_end_grows_by_what_is_missing) {
@@ -52,25 +48,6 @@ TORCH_TEST(test_device__an_idle_end_grows_by_what_is_missing) {
 
   T_PTR_EQ(second.address, first.address);
   T_EQ(current(d, reserved_bytes), 40 * MIB);
-}
-
-TORCH_TEST(test_device__expandable_memory_is_in_no_segment_count) {
-  expand(m, d);
-  (void)take(d, NULL, 5 * MIB);
-  give(d, take(d, NULL, 5 * MIB));
-
-  T_EQ(current(d, segment), 0);
-  T_EQ(current(d, inactive_split), 0);
-  T_EQ(current(d, inactive_split_bytes), 0);
-  T_EQ(counter(d, num_device_alloc), 1);
-}
-
-TORCH_TEST(test_device__expandable_blocks_split_down_to_512) {
-  expand(m, d);
-
-  (void)take(d, NULL, 20 * MIB - 512);
-
-  T_EQ(current(d, allocated_bytes), 20 * MIB - 512);
 }
 
 TORCH_TEST(test_device__holes_are_preferred_to_the_growing_end) {
@@ -117,37 +94,23 @@ TORCH_TEST(test_device__a_machine_without_memory_undoes_what_was_mapped) {
 // ---------------------------------------------------------------------------------------------------
 // Unmapping
 
-TORCH_TEST(test_device__trim_unmaps_holes_and_keeps_contents) {
+TORCH_TEST(test_device__trim_unmaps_holes_which_are_filled_again) {
   expand(m, d);
-  const tide_block a = take(d, NULL, 20 * MIB);
-  const tide_block b = take(d, NULL, 20 * MIB);
-  const tide_block c = take(d, NULL, 20 * MIB);
-  device_fill(m, 0, bytes_of(a), 1, 20 * MIB);
-  device_fill(m, 0, bytes_of(c), 3, 20 * MIB);
+  tide_block blocks[3];
+  for (uint8_t i = 0; i < 3; ++i) {
+    blocks[i] = take(d, NULL, 20 * MIB);
+    device_fill(m, 0, bytes_of(blocks[i]), i, 20 * MIB);
+  }
 
-  give(d, b);
-  trim(d);
-
-  T_EQ(current(d, reserved_bytes), 40 * MIB);
+  give(d, blocks[1]);
+  expect_trimmed(d, 40 * MIB);
   T_EQ(count_segments(d), 2);  // two runs with a gap
   T_EQ(counter(d, num_device_free), 1);
-  expect_filled(m, 0, bytes_of(a), 1, 20 * MIB);
-  expect_filled(m, 0, bytes_of(c), 3, 20 * MIB);
-}
-
-TORCH_TEST(test_device__holes_are_filled_again) {
-  expand(m, d);
-  (void)take(d, NULL, 20 * MIB);
-  const tide_block b = take(d, NULL, 20 * MIB);
-  (void)take(d, NULL, 20 * MIB);
-  give(d, b);
-  trim(d);
-
-  const tide_block again = take(d, NULL, 20 * MIB);
-
-  T_PTR_EQ(again.address, b.address);
+  T_PTR_EQ(take(d, NULL, 20 * MIB).address, blocks[1].address);
   T_EQ(count_segments(d), 1);
-  device_fill(m, 0, bytes_of(again), 2, 20 * MIB);
+  device_fill(m, 0, bytes_of(blocks[1]), 1, 20 * MIB);
+
+  for (uint8_t i = 0; i < 3; ++i) expect_filled(m, 0, bytes_of(blocks[i]), i, 20 * MIB);
 }
 
 TORCH_TEST(test_device__only_whole_handles_are_unmapped) {
@@ -156,9 +119,7 @@ TORCH_TEST(test_device__only_whole_handles_are_unmapped) {
   const tide_block b = take(d, NULL, 35 * MIB);  // from 5 to 40 MiB: one whole handle
   give(d, b);
 
-  trim(d);
-
-  T_EQ(current(d, reserved_bytes), 20 * MIB);
+  expect_trimmed(d, 20 * MIB);
   T_EQ(segment_bytes_around(d, a), 20 * MIB);
   T_PTR_EQ(take(d, NULL, 15 * MIB).address, b.address);
 }
@@ -168,11 +129,9 @@ TORCH_TEST(test_device__a_segment_without_memory_gives_its_addresses_back) {
   const tide_block a = take(d, NULL, 30 * MIB);
   give(d, a);
 
-  trim(d);
-
-  T_EQ(current(d, reserved_bytes), 0);
+  expect_trimmed(d, 0);
   T_EQ(count_segments(d), 0);
-  T_EQ(calls_of(m, TIDE_CALL_ADDRESS_RELEASE), 1);
+  T_EQ(calls(m, TIDE_CALL_ADDRESS_RELEASE), 1);
 }
 
 static void release_and_trim_behind_work(tide_machine* m, tide_device_cache* d, size_t bytes) {
@@ -189,12 +148,9 @@ static void release_and_trim_behind_work(tide_machine* m, tide_device_cache* d, 
   T_EQ(current(d, reserved_bytes), 0);
 }
 
-TORCH_TEST(test_device__unmapping_waits_for_the_work_of_the_stream) {
-  expand(m, d);
+TORCH_TEST(test_device__giving_memory_back_waits_for_the_work_of_the_stream) {
   release_and_trim_behind_work(m, d, 20 * MIB);
-}
-
-TORCH_TEST(test_device__giving_a_segment_back_waits_for_the_work_of_the_stream) {
+  expand(m, d);
   release_and_trim_behind_work(m, d, 20 * MIB);
 }
 
@@ -213,42 +169,25 @@ TORCH_TEST(test_device__pressure_unmaps_what_other_streams_left_idle) {
 // ---------------------------------------------------------------------------------------------------
 // Beside other options
 
-TORCH_TEST(test_device__when_switched_off_expandable_blocks_are_left_alone) {
+TORCH_TEST(test_device__expandable_segments_can_be_switched_on_and_off) {
   expand(m, d);
-  const tide_block first = take(d, NULL, 20 * MIB);
-  give(d, first);
-
-  configure(d, "expandable_segments:False");
-  const tide_block second = take(d, NULL, 20 * MIB);
-  T_CHECK(second.address != first.address);
-  T_EQ(current(d, segment), 1);
-  configure(d, "expandable_segments:True");
-
-  T_PTR_EQ(take(d, NULL, 20 * MIB).address, first.address);
-}
-
-TORCH_TEST(test_device__when_switched_on_ordinary_blocks_are_still_used) {
-  need_virtual(m);
-  const tide_block first = take(d, NULL, 20 * MIB);
-  give(d, first);
-
-  configure(d, "expandable_segments:True");
-
-  T_PTR_EQ(take(d, NULL, 20 * MIB).address, first.address);
-}
-
-TORCH_TEST(test_device__blocks_of_both_kinds_are_released_after_switching) {
-  need_virtual(m);
-  const tide_block plain = take(d, NULL, 20 * MIB);
-  configure(d, "expandable_segments:True");
   const tide_block growing = take(d, NULL, 20 * MIB);
-  give(d, plain);
-  configure(d, "expandable_segments:False");
   give(d, growing);
 
-  trim(d);
+  configure(d, "expandable_segments:False");  // then expandable blocks are left alone
+  const tide_block plain = take(d, NULL, 20 * MIB);
+  T_CHECK(plain.address != growing.address);
+  T_EQ(current(d, segment), 1);
+  configure(d, "expandable_segments:True");
+  T_PTR_EQ(take(d, NULL, 20 * MIB).address, growing.address);
+  give(d, plain);
+  const tide_block again = take(d, NULL, 20 * MIB);
+  T_PTR_EQ(again.address, plain.address);  // ordinary ones are still used
+  configure(d, "expandable_segments:False");
+  T_OK(tide_device_release_address(d, growing.address));
+  give(d, again);
 
-  T_EQ(current(d, reserved_bytes), 0);
+  expect_trimmed(d, 0);
 }
 
 TORCH_TEST(test_device__max_split_size_with_expandable_segments_under_a_limit) {
@@ -289,22 +228,4 @@ TORCH_TEST(test_device__large_segment_size_is_the_size_of_handles) {
   (void)take(d, NULL, 5 * MIB);
 
   T_EQ(current(d, reserved_bytes), 40 * MIB);
-}
-
-static void count_oom(void* user, const tide_oom* oom) {
-  (void)oom;
-  ++*(int*)user;
-}
-
-TORCH_TEST(test_device__a_request_above_the_reserve_is_an_ordinary_oom) {
-  int told = 0;
-  tide_observer observer = 0;
-  expand(m, d);
-  T_OK(tide_device_observe_oom(d, count_oom, &told, &observer));
-
-  expect_oom(d, NULL, (size_t)device_info(m, 0).total_bytes * 2);
-
-  T_EQ(told, 1);
-  T_EQ(current(d, reserved_bytes), 0);
-  (void)take(d, NULL, 5 * MIB);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// History: which entries come, with which stack and note; what is kept; who is told; and what a visit shows.
+// History: which entries are recorded, with which stack and note, how many are kept, what observers are told,
+// and what a visit shows.
 #include "device/devices.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -47,8 +48,7 @@ static void live_and_die(tide_device_cache* d) {
 }
 
 static uint64_t frame_at(tide_device_cache* d, tide_action action) {
-  story s;
-  read_story(d, &s);
+  const story s = read_story(d);
   return frame_of(d, story_last(&s, action)->stack);
 }
 
@@ -56,13 +56,11 @@ static uint64_t frame_at(tide_device_cache* d, tide_action action) {
 // Entries
 
 DEVICE_TEST(test_device__history_is_off_at_first) {
-  (void)m;
-  story s;
   T_CHECK(!tide_device_has_history(d));
 
   live_and_die(d);
 
-  read_story(d, &s);
+  const story s = read_story(d);
   T_EQ(s.count, 0);
 }
 
@@ -70,7 +68,6 @@ DEVICE_TEST(test_device__history_tells_the_life_of_a_block) {
   const tide_stream stream = side_new(m);
   const uint8_t wanted[] = { growth_action(), TIDE_ACTION_ALLOC, TIDE_ACTION_FREE_REQUESTED,
                              TIDE_ACTION_FREE_COMPLETED, shrink_action() };
-  story s;
   history_on(d);
   T_CHECK(tide_device_has_history(d));
 
@@ -78,7 +75,7 @@ DEVICE_TEST(test_device__history_tells_the_life_of_a_block) {
   give(d, block);
   trim(d);
 
-  read_story(d, &s);
+  const story s = read_story(d);
   T_EQ(s.count, 5);
   for (size_t i = 0; i < 5; ++i) {
     const tide_trace_entry* const e = &s.entries[i];
@@ -94,7 +91,6 @@ DEVICE_TEST(test_device__history_tells_the_life_of_a_block) {
 }
 
 TORCH_TEST(test_device__history_tells_mapping_and_unmapping) {
-  story s;
   expand(m, d);
   history_on(d);
 
@@ -102,7 +98,7 @@ TORCH_TEST(test_device__history_tells_mapping_and_unmapping) {
   give(d, block);
   trim(d);
 
-  read_story(d, &s);
+  const story s = read_story(d);
   T_EQ(s.entries[0].action, TIDE_ACTION_SEGMENT_MAP);
   T_EQ(s.entries[0].bytes, 40 * MIB);
   T_EQ(s.entries[0].address, (uintptr_t)block.address);
@@ -110,231 +106,137 @@ TORCH_TEST(test_device__history_tells_mapping_and_unmapping) {
   T_EQ(s.entries[s.count - 1].bytes, 40 * MIB);
 }
 
-// What the history tells of memory taken and given back must add up to what is reserved.
-static void expect_history_adds_up(tide_device_cache* d) {
-  story s;
-  int64_t bytes = 0;
-  read_story(d, &s);
-  for (size_t i = 0; i < s.count; ++i) {
-    const tide_trace_entry* const e = &s.entries[i];
-    const bool is_more = e->action == TIDE_ACTION_SEGMENT_ALLOC || e->action == TIDE_ACTION_SEGMENT_MAP;
-    const bool is_less = e->action == TIDE_ACTION_SEGMENT_FREE || e->action == TIDE_ACTION_SEGMENT_UNMAP;
-    if (is_more) bytes += (int64_t)e->bytes;
-    if (is_less) bytes -= (int64_t)e->bytes;
-    T_LE(0, bytes);
-  }
-  T_EQ(bytes, current(d, reserved_bytes));
-}
-
-DEVICE_TEST(test_device__history_adds_up_to_what_is_reserved) {
-  const tide_stream side = side_new(m);
-  tide_block blocks[4];
-  history_on(d);
-  for (size_t i = 0; i < 4; ++i) {
-    blocks[i] = take(d, i % 2 == 0 ? NULL : side, 3 * MIB);
-    expect_history_adds_up(d);
-  }
-  for (size_t i = 0; i < 3; ++i) give(d, blocks[i]);
-  expect_history_adds_up(d);
-  const tide_block large = take(d, NULL, 10 * MIB);  // of more than one of them
-  expect_history_adds_up(d);
-  give(d, large);
-  expect_history_adds_up(d);
-  trim(d);
-  expect_history_adds_up(d);
-  give(d, blocks[3]);
-  trim(d);
-
-  T_EQ(current(d, reserved_bytes), 0);
-  expect_history_adds_up(d);
-}
-
-DEVICE_TEST(test_device__newest_entry_is_the_request_as_it_was_made) {
-  (void)m;
-  story s;
-  history_on(d);
-
-  (void)take(d, NULL, 311 * KIB + 3);
-
-  read_story(d, &s);
-  T_EQ(s.entries[s.count - 1].action, TIDE_ACTION_ALLOC);
-  T_EQ(s.entries[s.count - 1].bytes, 311 * KIB + 3);
-}
-
 DEVICE_TEST(test_device__history_names_the_pool) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
-  story s;
   history_on(d);
 
   (void)take_in(d, pool, NULL, 1000);
 
-  read_story(d, &s);
+  const story s = read_story(d);
   T_EQ(story_last(&s, TIDE_ACTION_ALLOC)->pool, pool);
   T_EQ(story_last(&s, growth_action())->pool, pool);
 }
 
 DEVICE_TEST(test_device__history_tells_an_oom_with_the_free_bytes) {
-  story s;
   history_on(d);
   limit_to(d, 10 * MIB);
 
   expect_oom(d, NULL, 12 * MIB + 1);
 
-  read_story(d, &s);
+  const story s = read_story(d);
   T_EQ(s.count, 1);
   T_EQ(s.entries[0].action, TIDE_ACTION_OOM);
   T_EQ(s.entries[0].bytes, 12 * MIB + 512);
   if (!is_cuda(m)) T_EQ(s.entries[0].address, free_bytes(m, 0));
 }
 
-DEVICE_TEST(test_device__a_visit_leaves_a_snapshot_entry) {
-  (void)m;
-  story s;
-  seen inside;
-  history_on(d);
-  (void)take(d, NULL, 1000);
-
-  look(d, &inside);
-
-  read_story(d, &s);
+static void expect_snapshot_entry(tide_device_cache* d, uint64_t bytes) {
+  const story s = read_story(d);
   T_EQ(s.entries[s.count - 1].action, TIDE_ACTION_SNAPSHOT);
-  T_EQ(s.entries[s.count - 1].bytes, 1024);
+  T_EQ(s.entries[s.count - 1].bytes, bytes);
   T_EQ(s.entries[s.count - 1].address, 0);
 }
 
-static bool see_segment(void* user, const tide_segment_info* segment) {
-  *(uint64_t*)user += segment->bytes;
-  return true;
-}
-
-DEVICE_TEST(test_device__the_snapshot_entry_of_a_pool_counts_that_pool) {
-  (void)m;
-  story s;
-  uint64_t bytes = 0;
-  const tide_device_visitor visitor = { see_segment, NULL, &bytes };
+DEVICE_TEST(test_device__a_visit_leaves_a_snapshot_entry) {
   const tide_pool pool = pool_new(d, NULL);
   history_on(d);
   (void)take(d, NULL, 1000);
-  scope_open(d, pool);
-  (void)take(d, NULL, 4096);
-  scope_close(d, pool);
+  (void)take_in(d, pool, NULL, 4096);
 
-  T_OK(tide_device_visit_pool(d, pool, &visitor));
+  (void)look(d);
+  expect_snapshot_entry(d, 1024 + 4096);
+  const seen s = look_at_pool(d, pool);
 
-  read_story(d, &s);
-  T_EQ(bytes, 2 * MIB);
-  T_EQ(s.entries[s.count - 1].action, TIDE_ACTION_SNAPSHOT);
-  T_EQ(s.entries[s.count - 1].bytes, 4096);
+  expect_snapshot_entry(d, 4096);
+  T_EQ(s.segment_count, 1);
+  T_EQ(s.segments[0].bytes, 2 * MIB);
 }
 
 DEVICE_TEST(test_device__a_waiting_release_completes_later) {
   const tide_stream side = side_new(m);
   gate g;
-  story s;
   history_on(d);
   const tide_block block = take(d, NULL, 1000);
   hold_up(&g, m, side);
-  announce(d, block, side);
 
-  give(d, block);
-  read_story(d, &s);
+  give_announced(d, block, side);
+  story s = read_story(d);
   T_EQ(story_times(&s, TIDE_ACTION_FREE_REQUESTED), 1);
   T_EQ(story_times(&s, TIDE_ACTION_FREE_COMPLETED), 0);
   let_go(&g);
   T_OK(tide_device_poll(d));
 
-  read_story(d, &s);
+  s = read_story(d);
   T_EQ(story_times(&s, TIDE_ACTION_FREE_COMPLETED), 1);
   T_EQ(story_last(&s, TIDE_ACTION_FREE_COMPLETED)->bytes, 1000);
 }
 
-DEVICE_TEST(test_device__times_do_not_go_back) {
-  (void)m;
-  story s;
-  history_on(d);
+DEVICE_TEST(test_device__times_do_not_go_back_and_equal_stacks_have_one_number) {
+  history_at(d, TIDE_HISTORY_ALL);
+  where = 5;
   for (int i = 0; i < 20; ++i) give(d, take(d, NULL, 4096));
 
-  read_story(d, &s);
+  const story s = read_story(d);
 
-  for (size_t i = 1; i < s.count; ++i) T_LE(s.entries[i - 1].time_ns, s.entries[i].time_ns);
+  for (size_t i = 1; i < s.count; ++i) {
+    T_LE(s.entries[i - 1].time_ns, s.entries[i].time_ns);
+    T_EQ(s.entries[i - 1].stack, s.entries[i].stack);
+  }
   T_LE(s.entries[s.count - 1].time_ns, clock_ns(m));
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Levels
 
-DEVICE_TEST(test_device__level_never_gathers_no_stack) {
-  (void)m;
-  tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
-  seen inside;
-  options.gather = gather_where;
-  T_OK(tide_device_history(d, &options));
+// The frames that a level shows: on the block and its segment, on entries of the request, of the release, and
+// of the trim.
+static const struct {
+  uint8_t level;
+  uint8_t block;
+  uint8_t request;
+  uint8_t release;
+  uint8_t trim;
+} levels[] = {
+  { TIDE_HISTORY_NEVER, 0, 0, 0, 0 },
+  { TIDE_HISTORY_STATE, AT_ALLOC, 0, 0, 0 },
+  { TIDE_HISTORY_ALLOC, AT_ALLOC, AT_ALLOC, AT_ALLOC, AT_ALLOC },
+  { TIDE_HISTORY_ALL, AT_ALLOC, AT_ALLOC, AT_FREE, AT_TRIM },
+};
 
-  where = AT_ALLOC;
-  (void)take(d, NULL, 1000);
-
-  look(d, &inside);
-  T_EQ(inside.segments[0].stack, 0);
-  T_EQ(inside.blocks[0].stack, 0);
-  T_EQ(frame_at(d, TIDE_ACTION_ALLOC), 0);
+static void expect_levels(tide_device_cache* d, tide_action growth, tide_action shrink) {
+  for (size_t i = 0; i < sizeof levels / sizeof levels[0]; ++i) {
+    tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
+    options.level = levels[i].level;
+    options.gather = gather_where;
+    options.clears = true;
+    T_OK(tide_device_history(d, &options));
+    where = AT_ALLOC;
+    const tide_block block = take(d, NULL, 1000);
+    const seen inside = look(d);
+    T_EQ(frame_of(d, inside.segments[0].stack), levels[i].block);
+    T_EQ(frame_of(d, inside.blocks[0].stack), levels[i].block);
+    T_EQ(frame_at(d, TIDE_ACTION_ALLOC), levels[i].request);
+    T_EQ(frame_at(d, growth), levels[i].request);
+    where = AT_FREE;
+    give(d, block);
+    T_EQ(frame_at(d, TIDE_ACTION_FREE_REQUESTED), levels[i].release);
+    T_EQ(frame_at(d, TIDE_ACTION_FREE_COMPLETED), levels[i].release);
+    where = AT_TRIM;
+    trim(d);
+    T_EQ(frame_at(d, shrink), levels[i].trim);
+  }
 }
 
-DEVICE_TEST(test_device__level_state_shows_stacks_on_blocks_and_segments_only) {
-  (void)m;
-  seen inside;
-  history_at(d, TIDE_HISTORY_STATE);
-
-  where = AT_ALLOC;
-  const tide_block block = take(d, NULL, 1000);
-
-  look(d, &inside);
-  T_EQ(frame_of(d, inside.segments[0].stack), AT_ALLOC);
-  T_EQ(frame_of(d, inside.blocks[0].stack), AT_ALLOC);
-  T_EQ(frame_at(d, TIDE_ACTION_ALLOC), 0);
-  T_EQ(frame_at(d, growth_action()), 0);
-  give(d, block);
-  T_EQ(frame_at(d, TIDE_ACTION_FREE_REQUESTED), 0);
+DEVICE_TEST(test_device__the_level_decides_which_stacks_are_shown) {
+  expect_levels(d, growth_action(), shrink_action());
 }
 
-DEVICE_TEST(test_device__level_alloc_shows_the_stack_of_the_request_everywhere) {
-  (void)m;
-  history_at(d, TIDE_HISTORY_ALLOC);
-
-  live_and_die(d);
-
-  T_EQ(frame_at(d, growth_action()), AT_ALLOC);
-  T_EQ(frame_at(d, TIDE_ACTION_ALLOC), AT_ALLOC);
-  T_EQ(frame_at(d, TIDE_ACTION_FREE_REQUESTED), AT_ALLOC);
-  T_EQ(frame_at(d, TIDE_ACTION_FREE_COMPLETED), AT_ALLOC);
-  T_EQ(frame_at(d, shrink_action()), AT_ALLOC);
-}
-
-DEVICE_TEST(test_device__level_all_shows_who_released_and_who_trimmed) {
-  (void)m;
-  history_at(d, TIDE_HISTORY_ALL);
-
-  live_and_die(d);
-
-  T_EQ(frame_at(d, TIDE_ACTION_ALLOC), AT_ALLOC);
-  T_EQ(frame_at(d, TIDE_ACTION_FREE_REQUESTED), AT_FREE);
-  T_EQ(frame_at(d, TIDE_ACTION_FREE_COMPLETED), AT_FREE);
-  T_EQ(frame_at(d, shrink_action()), AT_TRIM);
-}
-
-DEVICE_TEST(test_device__level_all_shows_who_unmapped) {
+DEVICE_TEST(test_device__the_level_decides_which_stacks_of_mappings_are_shown) {
   expand(m, d);
-  history_at(d, TIDE_HISTORY_ALL);
-
-  live_and_die(d);
-
-  T_EQ(frame_at(d, TIDE_ACTION_SEGMENT_MAP), AT_ALLOC);
-  T_EQ(frame_at(d, TIDE_ACTION_SEGMENT_UNMAP), AT_TRIM);
+  expect_levels(d, TIDE_ACTION_SEGMENT_MAP, TIDE_ACTION_SEGMENT_UNMAP);
 }
 
 DEVICE_TEST(test_device__idle_blocks_show_no_stack) {
-  (void)m;
-  seen inside;
   history_at(d, TIDE_HISTORY_ALL);
   where = AT_ALLOC;
   const tide_block block = take(d, NULL, 1000);
@@ -342,15 +244,13 @@ DEVICE_TEST(test_device__idle_blocks_show_no_stack) {
 
   give(d, block);
 
-  look(d, &inside);
+  const seen inside = look(d);
   T_EQ(inside.blocks[0].state, TIDE_BLOCK_INACTIVE);
   T_EQ(inside.blocks[0].stack, 0);
   T_EQ(frame_of(d, inside.blocks[1].stack), AT_ALLOC);
 }
 
 DEVICE_TEST(test_device__level_can_go_down_and_up_and_entries_stay) {
-  (void)m;
-  story s;
   history_at(d, TIDE_HISTORY_ALL);
   where = 11;
   (void)take(d, NULL, 1000);
@@ -360,7 +260,7 @@ DEVICE_TEST(test_device__level_can_go_down_and_up_and_entries_stay) {
   where = 12;
   (void)take(d, NULL, 1000);
 
-  read_story(d, &s);
+  const story s = read_story(d);
 
   T_EQ(s.count, 4);
   T_EQ(frame_of(d, s.entries[1].stack), 11);
@@ -406,9 +306,7 @@ static void numbers_on(numbering* n, tide_device_cache* d, uint64_t entries) {
 }
 
 DEVICE_TEST(test_device__numbers_stand_for_stacks) {
-  (void)m;
   numbering n;
-  story s;
   numbers_on(&n, d, 100);
   n.looks = true;
 
@@ -416,7 +314,7 @@ DEVICE_TEST(test_device__numbers_stand_for_stacks) {
   give(d, block);
   trim(d);
 
-  read_story(d, &s);
+  const story s = read_story(d);
   T_EQ(n.last, 3);
   T_EQ(story_last(&s, TIDE_ACTION_ALLOC)->stack, 1);
   T_EQ(story_last(&s, TIDE_ACTION_FREE_REQUESTED)->stack, 2);
@@ -425,19 +323,16 @@ DEVICE_TEST(test_device__numbers_stand_for_stacks) {
 
 // What is in use: the stacks of blocks and segments, also of those whose entries are gone, and of entries.
 DEVICE_TEST(test_device__the_stacks_in_use_are_shown) {
-  (void)m;
   numbering n;
   numbers_on(&n, d, 4);
   give(d, take(d, NULL, 1000));                 // 1, which the segment keeps, and 2
   const tide_block kept = take(d, NULL, 1000);  // 3
   for (size_t i = 0; i < 10; i++) give(d, take(d, NULL, 1000));
-  story before;
-  read_story(d, &before);
+  const story before = read_story(d);
 
   numbers_look(&n);
 
-  story s;
-  read_story(d, &s);
+  const story s = read_story(d);
   T_EQ(n.last, 23);
   T_LT(0, n.shown[1]);
   T_LT(0, n.shown[3]);
@@ -451,7 +346,6 @@ DEVICE_TEST(test_device__the_stacks_in_use_are_shown) {
 }
 
 DEVICE_TEST(test_device__a_level_needs_a_function_that_gathers) {
-  (void)m;
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   options.level = TIDE_HISTORY_STATE;
   T_STATUS(tide_device_history(d, &options), TIDE_ERR_ARGUMENT);
@@ -474,9 +368,7 @@ static size_t gather_much(void* user, uint64_t* frames, size_t capacity) {
 }
 
 DEVICE_TEST(test_device__stacks_are_cut_at_64_frames) {
-  (void)m;
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
-  story s;
   size_t count = 0;
   options.level = TIDE_HISTORY_ALL;
   options.gather = gather_much;
@@ -484,21 +376,9 @@ DEVICE_TEST(test_device__stacks_are_cut_at_64_frames) {
 
   (void)take(d, NULL, 1000);
 
-  read_story(d, &s);
+  const story s = read_story(d);
   T_CHECK(tide_intern_stack(tide_device_names(d), s.entries[0].stack, &count) != NULL);
   T_EQ(count, 64);
-}
-
-DEVICE_TEST(test_device__equal_stacks_have_one_number) {
-  (void)m;
-  story s;
-  history_at(d, TIDE_HISTORY_ALL);
-  where = 5;
-  for (int i = 0; i < 10; ++i) give(d, take(d, NULL, 1000));
-
-  read_story(d, &s);
-
-  for (size_t i = 0; i < s.count; ++i) T_EQ(s.entries[i].stack, s.entries[0].stack);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -506,18 +386,16 @@ DEVICE_TEST(test_device__equal_stacks_have_one_number) {
 
 static size_t count_with_skips(tide_device_cache* d, uint32_t skips) {
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
-  story s;
   options.skips = skips;
   options.clears = true;
   T_OK(tide_device_history(d, &options));
   live_and_die(d);
-  read_story(d, &s);
+  const story s = read_story(d);
   for (size_t i = 0; i < s.count; ++i) T_EQ(skips >> s.entries[i].action & 1, 0);
   return s.count;
 }
 
 DEVICE_TEST(test_device__actions_can_be_skipped) {
-  (void)m;
   T_EQ(count_with_skips(d, 0), 5);
   T_EQ(count_with_skips(d, 1u << TIDE_ACTION_FREE_REQUESTED), 4);
   T_EQ(count_with_skips(d, 1u << TIDE_ACTION_FREE_REQUESTED | 1u << TIDE_ACTION_FREE_COMPLETED), 3);
@@ -532,77 +410,39 @@ static void keep_at_most(tide_device_cache* d, uint64_t entries) {
 }
 
 DEVICE_TEST(test_device__the_newest_entries_are_kept) {
-  (void)m;
-  story s;
-  keep_at_most(d, 7);
+  static const uint64_t most[] = { 100, 7, 1, 0, 9 };  // 0 is taken for 1
+  size_t last = 0;
+  for (size_t i = 0; i < sizeof most / sizeof most[0]; ++i) {
+    keep_at_most(d, most[i]);
+    for (size_t k = 0; k < 20; ++k) (void)take(d, NULL, ++last);
+    const story s = read_story(d);
+    if (i > 0) T_EQ(s.count, most[i] == 0 ? 1 : most[i]);
+    for (size_t k = 1; k <= s.count && k <= 20; ++k) T_EQ(s.entries[s.count - k].bytes, last + 1 - k);
+  }
 
-  for (size_t i = 1; i <= 20; ++i) (void)take(d, NULL, i);
+  keep_at_most(d, 5);  // and no request since
 
-  read_story(d, &s);
-  T_EQ(s.count, 7);
-  for (size_t i = 0; i < 7; ++i) T_EQ(s.entries[i].bytes, 14 + i);
-}
-
-DEVICE_TEST(test_device__at_least_one_entry_is_kept) {
-  (void)m;
-  story s;
-  keep_at_most(d, 0);
-
-  live_and_die(d);
-
-  read_story(d, &s);
-  T_EQ(s.count, 1);
-  T_EQ(s.entries[0].action, shrink_action());
-}
-
-DEVICE_TEST(test_device__a_smaller_history_keeps_the_newest) {
-  (void)m;
-  story s;
-  keep_at_most(d, 100);
-  for (size_t i = 1; i <= 20; ++i) (void)take(d, NULL, i);
-
-  keep_at_most(d, 5);
-  read_story(d, &s);
+  const story s = read_story(d);
   T_EQ(s.count, 5);
-  T_EQ(s.entries[0].bytes, 16);
-  T_EQ(s.entries[4].bytes, 20);
-  (void)take(d, NULL, 21);
-
-  read_story(d, &s);
-  T_EQ(s.count, 5);
-  T_EQ(s.entries[4].bytes, 21);
+  for (size_t k = 1; k <= 5; ++k) T_EQ(s.entries[5 - k].bytes, last + 1 - k);
 }
 
-DEVICE_TEST(test_device__clearing_forgets_entries) {
-  (void)m;
+DEVICE_TEST(test_device__clearing_and_switching_off_forget_entries) {
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
-  story s;
   history_on(d);
   live_and_die(d);
 
   options.clears = true;
   T_OK(tide_device_history(d, &options));
-  read_story(d, &s);
-  T_EQ(s.count, 0);
+  T_EQ(read_story(d).count, 0);
   live_and_die(d);
-
-  read_story(d, &s);
-  T_EQ(s.count, 5);
-}
-
-DEVICE_TEST(test_device__switching_off_forgets_entries) {
-  (void)m;
-  tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
-  story s;
-  history_on(d);
-  live_and_die(d);
-
+  T_EQ(read_story(d).count, 5);
+  options.clears = false;
   options.is_on = false;
   T_OK(tide_device_history(d, &options));
   live_and_die(d);
 
-  read_story(d, &s);
-  T_EQ(s.count, 0);
+  T_EQ(read_story(d).count, 0);
   T_CHECK(!tide_device_has_history(d));
 }
 
@@ -614,7 +454,6 @@ static bool count_pieces(void* user, const tide_trace_entry* entries, size_t cou
 }
 
 DEVICE_TEST(test_device__a_history_visit_ends_when_told) {
-  (void)m;
   int pieces = 0;
   history_on(d);
   for (size_t i = 0; i < 1000; ++i) give(d, take(d, NULL, 512));
@@ -632,20 +471,17 @@ static const char* text_of(tide_device_cache* d, uint32_t text) {
 }
 
 static tide_note last_note(tide_device_cache* d, tide_action action) {
-  story s;
-  read_story(d, &s);
+  const story s = read_story(d);
   return tide_intern_note(tide_device_names(d), story_last(&s, action)->note);
 }
 
 DEVICE_TEST(test_device__annotations_are_entries_with_their_text) {
-  (void)m;
-  story s;
   T_OK(tide_device_annotate(d, "unheard"));
   history_on(d);
 
   T_OK(tide_device_annotate(d, "step 12"));
 
-  read_story(d, &s);
+  const story s = read_story(d);
   T_EQ(s.count, 1);
   T_EQ(s.entries[0].action, TIDE_ACTION_USER_DEFINED);
   T_EQ(s.entries[0].address, 0);
@@ -653,31 +489,27 @@ DEVICE_TEST(test_device__annotations_are_entries_with_their_text) {
   T_STR_EQ(text_of(d, last_note(d, TIDE_ACTION_USER_DEFINED).metadata), "step 12");
 }
 
-DEVICE_TEST(test_device__metadata_is_on_every_entry) {
-  (void)m;
-  story s;
+static void* take_on_a_thread(void* user) {
+  (void)take(user, NULL, 1);
+  return NULL;
+}
+
+DEVICE_TEST(test_device__metadata_of_the_thread_is_on_every_entry) {
   history_on(d);
   T_OK(tide_thread_set_metadata("epoch 3"));
   T_STR_EQ(tide_thread_metadata(), "epoch 3");
-
   live_and_die(d);
-
-  read_story(d, &s);
+  const story s = read_story(d);
   T_EQ(s.count, 5);
   for (size_t i = 0; i < s.count; ++i) {
     T_STR_EQ(text_of(d, tide_intern_note(tide_device_names(d), s.entries[i].note).metadata), "epoch 3");
   }
-}
 
-DEVICE_TEST(test_device__metadata_can_change_and_go) {
-  (void)m;
-  history_on(d);
-  T_OK(tide_thread_set_metadata("a"));
-  (void)take(d, NULL, 1);
+  run_threads(1, take_on_a_thread, d);
+  T_EQ(last_note(d, TIDE_ACTION_ALLOC).metadata, 0);
   T_OK(tide_thread_set_metadata("b"));
   (void)take(d, NULL, 1);
   T_STR_EQ(text_of(d, last_note(d, TIDE_ACTION_ALLOC).metadata), "b");
-
   T_OK(tide_thread_set_metadata(NULL));
   (void)take(d, NULL, 1);
 
@@ -685,25 +517,7 @@ DEVICE_TEST(test_device__metadata_can_change_and_go) {
   T_STR_EQ(tide_thread_metadata(), "");
 }
 
-static void* take_on_a_thread(void* user) {
-  (void)take(user, NULL, 1);
-  return NULL;
-}
-
-DEVICE_TEST(test_device__metadata_is_of_the_thread) {
-  (void)m;
-  pthread_t thread;
-  history_on(d);
-  T_OK(tide_thread_set_metadata("mine"));
-
-  t_thread_start(&thread, take_on_a_thread, d);
-  t_thread_join(thread);
-
-  T_EQ(last_note(d, TIDE_ACTION_ALLOC).metadata, 0);
-}
-
 DEVICE_TEST(test_device__contexts_are_a_stack) {
-  (void)m;
   history_on(d);
   T_OK(tide_thread_push_context("0/0"));
   T_OK(tide_thread_push_context("0/1"));
@@ -754,46 +568,22 @@ static void listen(void* user, const tide_trace_entry* entry) {
   l->last_time = entry->time_ns;
 }
 
-DEVICE_TEST(test_device__trace_observers_hear_without_a_history) {
-  (void)m;
-  listener l = { .device = d };
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_trace(d, listen, &l, &observer));
-
-  live_and_die(d);
-
-  T_EQ(l.times[growth_action()], 1);
-  T_EQ(l.times[TIDE_ACTION_ALLOC], 1);
-  T_EQ(l.times[TIDE_ACTION_FREE_REQUESTED], 1);
-  T_EQ(l.times[TIDE_ACTION_FREE_COMPLETED], 1);
-  T_EQ(l.times[shrink_action()], 1);
-}
-
-DEVICE_TEST(test_device__trace_observers_hear_what_the_history_skips) {
-  (void)m;
-  listener l = { .device = d };
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_trace(d, listen, &l, &observer));
-
-  T_EQ(count_with_skips(d, UINT32_MAX), 0);
-
-  T_EQ(l.times[TIDE_ACTION_ALLOC], 1);
-}
-
-DEVICE_TEST(test_device__a_detached_trace_observer_hears_nothing) {
-  (void)m;
+DEVICE_TEST(test_device__trace_observers_hear_everything_while_they_are_attached) {
+  const uint8_t actions[] = { growth_action(), TIDE_ACTION_ALLOC, TIDE_ACTION_FREE_REQUESTED,
+                              TIDE_ACTION_FREE_COMPLETED, shrink_action() };
   listener first = { .device = d };
   listener second = { .device = d };
-  tide_observer observers[2];
-  T_OK(tide_device_observe_trace(d, listen, &first, &observers[0]));
-  T_OK(tide_device_observe_trace(d, listen, &second, &observers[1]));
+  const tide_observer observers[2] = { observe_trace(d, listen, &first), observe_trace(d, listen, &second) };
   T_NE(observers[0], observers[1]);
 
+  live_and_die(d);  // without a history
   T_OK(tide_device_detach(d, observers[0]));
-  (void)take(d, NULL, 1);
+  T_EQ(count_with_skips(d, UINT32_MAX), 0);  // with one that keeps nothing
 
-  T_EQ(first.times[TIDE_ACTION_ALLOC], 0);
-  T_EQ(second.times[TIDE_ACTION_ALLOC], 1);
+  for (size_t i = 0; i < 5; ++i) {
+    T_EQ(first.times[actions[i]], 1);
+    T_EQ(second.times[actions[i]], 2);
+  }
   T_STATUS(tide_device_detach(d, observers[0]), TIDE_ERR_HANDLE);
 }
 
@@ -802,13 +592,12 @@ DEVICE_TEST(test_device__trace_observers_hear_each_of_many_entries) {
   const tide_stream side = side_new(m);
   tide_block blocks[COUNT];
   listener l = { .device = d };
-  tide_observer observer = 0;
   for (size_t i = 0; i < COUNT; ++i) {
     blocks[i] = take(d, NULL, MIB);
     announce(d, blocks[i], side);
   }
   const int64_t segments = current(d, segment);
-  T_OK(tide_device_observe_trace(d, listen, &l, &observer));
+  observe_trace(d, listen, &l);
 
   for (size_t i = 0; i < COUNT; ++i) give(d, blocks[i]);
   stream_finish(m, 0, side);
@@ -836,53 +625,33 @@ static void react(void* user, const tide_trace_entry* entry) {
   l->is_busy = false;
 }
 
-static void listen_and_react(tide_device_cache* d, listener* l, tide_action trigger) {
-  tide_observer observer = 0;
+static tide_observer listen_and_react(tide_device_cache* d, listener* l, tide_action trigger) {
   *l = (listener){ .device = d, .trigger = trigger };
-  T_OK(tide_device_observe_trace(d, react, l, &observer));
+  return observe_trace(d, react, l);
 }
 
-DEVICE_TEST(test_device__trace_observer_may_use_the_allocator_when_a_segment_is_made) {
-  (void)m;
+static void expect_reactions(tide_machine* m, tide_device_cache* d, tide_action growth, tide_action shrink) {
   listener l;
-  listen_and_react(d, &l, growth_action());
-
-  (void)take(d, NULL, 12 * MIB);
-
-  T_EQ(l.reactions, 1);
-}
-
-DEVICE_TEST(test_device__trace_observer_may_use_the_allocator_when_a_segment_is_given_back) {
-  (void)m;
-  listener l;
-  listen_and_react(d, &l, shrink_action());
-  give(d, take(d, NULL, 12 * MIB));
-
-  trim(d);
-
-  T_EQ(l.reactions, 1);
-}
-
-DEVICE_TEST(test_device__trace_observer_may_use_the_allocator_when_memory_is_mapped) {
-  listener l;
-  expand(m, d);
-  listen_and_react(d, &l, TIDE_ACTION_SEGMENT_MAP);
-
+  tide_observer observer = listen_and_react(d, &l, growth);
   const tide_block block = take(d, NULL, 12 * MIB);
-
   T_EQ(l.reactions, 1);
   device_fill(m, 0, bytes_of(block), 1, 12 * MIB);
+  T_OK(tide_device_detach(d, observer));
+
+  observer = listen_and_react(d, &l, shrink);
+  give(d, block);
+  trim(d);
+  T_EQ(l.reactions, 1);
+  T_OK(tide_device_detach(d, observer));
 }
 
-DEVICE_TEST(test_device__trace_observer_may_use_the_allocator_when_memory_is_unmapped) {
-  listener l;
+DEVICE_TEST(test_device__trace_observer_may_use_the_allocator_when_memory_comes_and_goes) {
+  expect_reactions(m, d, growth_action(), shrink_action());
+}
+
+DEVICE_TEST(test_device__trace_observer_may_use_the_allocator_when_memory_is_mapped_and_unmapped) {
   expand(m, d);
-  listen_and_react(d, &l, TIDE_ACTION_SEGMENT_UNMAP);
-  give(d, take(d, NULL, 12 * MIB));
-
-  trim(d);
-
-  T_EQ(l.reactions, 1);
+  expect_reactions(m, d, TIDE_ACTION_SEGMENT_MAP, TIDE_ACTION_SEGMENT_UNMAP);
 }
 
 DEVICE_TEST(test_device__trace_observer_may_use_the_allocator_when_a_wait_is_over) {
@@ -903,7 +672,6 @@ DEVICE_TEST(test_device__trace_observer_may_use_the_allocator_when_a_wait_is_ove
 }
 
 DEVICE_TEST(test_device__trace_observer_may_use_the_allocator_at_an_oom) {
-  (void)m;
   listener l;
   listen_and_react(d, &l, TIDE_ACTION_OOM);
   limit_to(d, 50 * MIB);
@@ -949,17 +717,15 @@ static void fill_in_many_ways(tide_machine* m, tide_device_cache* d, tide_stream
   (void)take(d, NULL, 25 * MIB);
   const tide_block waiting = take(d, NULL, 9 * MIB);
   hold_up(g, m, side);
-  announce(d, waiting, side);
-  give(d, waiting);
+  give_announced(d, waiting, side);
 }
 
 DEVICE_TEST(test_device__a_visit_shows_segments_by_address_and_blocks_that_add_up) {
   const tide_stream side = side_new(m);
   gate g;
-  seen s;
   fill_in_many_ways(m, d, side, &g);
 
-  look(d, &s);
+  const seen s = look(d);
 
   uint64_t reserved = 0;
   uint64_t active = 0;
@@ -977,11 +743,10 @@ DEVICE_TEST(test_device__a_visit_shows_segments_by_address_and_blocks_that_add_u
 
 DEVICE_TEST(test_device__a_visit_shows_what_a_segment_is) {
   const tide_stream side = side_new(m);
-  seen s;
   const tide_block small = take(d, NULL, 1000);
   const tide_block large = take(d, side, 3 * MIB);
 
-  look(d, &s);
+  const seen s = look(d);
 
   const tide_segment_info* const a = seen_around(&s, small.address);
   const tide_segment_info* const b = seen_around(&s, large.address);
@@ -1000,14 +765,12 @@ DEVICE_TEST(test_device__a_visit_shows_what_a_segment_is) {
 DEVICE_TEST(test_device__a_visit_shows_the_state_of_blocks) {
   const tide_stream side = side_new(m);
   gate g;
-  seen s;
   const tide_block waiting = take(d, NULL, MIB / 2);
   (void)take(d, NULL, MIB / 2);
   hold_up(&g, m, side);
-  announce(d, waiting, side);
-  give(d, waiting);
+  give_announced(d, waiting, side);
 
-  look(d, &s);
+  const seen s = look(d);
   let_go(&g);
 
   T_EQ(s.block_count, 3);
@@ -1024,7 +787,6 @@ static bool see_one(void* user, const tide_segment_info* segment) {
 }
 
 DEVICE_TEST(test_device__a_visit_ends_when_told) {
-  (void)m;
   int segments = 0;
   const tide_device_visitor visitor = { see_one, NULL, &segments };
   (void)take(d, NULL, 1000);
@@ -1048,7 +810,6 @@ static bool see_any(void* user, const tide_segment_info* segment) {
 }
 
 DEVICE_TEST(test_device__a_visitor_may_use_the_allocator) {
-  (void)m;
   const tide_device_visitor visitor = { see_any, take_while_visited, d };
   (void)take(d, NULL, 1000);
   (void)take(d, NULL, 3 * MIB);
@@ -1069,7 +830,6 @@ static bool accept(void* user, const tide_segment_info* segment) {
 }
 
 DEVICE_TEST(test_device__a_visit_shows_long_chains_whole) {
-  (void)m;
   enum { COUNT = 2000 };
   size_t blocks = 0;
   const tide_device_visitor visitor = { accept, count_allocated, &blocks };

@@ -1,22 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What PyTorch has since 2.11, each an option that is off by default: ties by the age of segments, early
-// rejection, captures by stream, and smaller reserves of addresses.
+// Behaviour that PyTorch added after 2.11, each an option that is off by default: ties by the age of
+// segments, early rejection, captures by stream, and smaller reserves of addresses.
 #include "device/devices.h"
 
 #define BYTES (64 * KIB)
 
 // ---------------------------------------------------------------------------------------------------
 // Ties by age
-
-static tide_device_cache* device_with(tide_machine* m, const char* text) {
-  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  tide_device_cache* d = NULL;
-  T_OK(tide_device_options_parse(text, &options));
-  T_OK(tide_device_new(m, 0, &options, &d));
-  return d;
-}
 
 // Where the next segments will be: one GiB apart from each other, in the order of these numbers.
 static void dictate(tide_machine* m, tide_call call, const uint8_t* order, size_t count) {
@@ -77,8 +69,7 @@ typedef struct place {
 } place;
 
 static place place_of(tide_device_cache* d, tide_block block) {
-  seen s;
-  look(d, &s);
+  const seen s = look(d);
   const tide_segment_info* const segment = seen_around(&s, block.address);
   T_CHECK(segment != NULL);
   return (place){ segment->ordinal, (uint64_t)(uintptr_t)block.address - segment->address };
@@ -170,7 +161,6 @@ DRY_TEST(test_device__by_age_the_older_expandable_segment_grows) {
 }
 
 DEVICE_TEST(test_device__ties_are_fixed_when_the_allocator_is_made) {
-  (void)m;
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   configure(d, "ties_by_age:on");
 
@@ -193,51 +183,37 @@ static void note_oom(void* user, const tide_oom* oom) {
   note->is_rejected = oom->is_rejected;
 }
 
-MACHINE_TEST(test_device__early_rejection_gives_nothing_back) {
-  tide_device_cache* const d = device_with(m, "per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True");
+// 20 MiB are idle, and could be given back for a request that does not fit into half of the device.
+static void expect_rejection(tide_machine* m, const char* text, bool is_early) {
+  tide_device_cache* const d = device_with(m, text);
   const size_t half = (size_t)device_info(m, 0).total_bytes / 2;
   oom_note note = { 0, false };
-  tide_observer observer = 0;
-  static story s;
   history_on(d);
-  T_OK(tide_device_observe_oom(d, note_oom, &note, &observer));
+  observe_oom(d, note_oom, &note);
   give(d, take(d, NULL, 20 * MIB));
 
-  expect_oom(d, NULL, half);  // 20 MiB idle could be given back for it
+  expect_oom(d, NULL, half + (is_early ? 0 : 2 * MIB));
 
-  T_EQ(current(d, reserved_bytes), 20 * MIB);
-  T_EQ(counter(d, num_oom_rejections), 1);
-  T_EQ(counter(d, num_ooms), 0);
-  T_EQ(counter(d, num_alloc_retries), 0);
-  read_story(d, &s);
-  T_EQ(story_times(&s, TIDE_ACTION_OOM), 0);
+  const story s = read_story(d);
+  T_EQ(current(d, reserved_bytes), is_early ? 20 * MIB : 0);
+  T_EQ(counter(d, num_oom_rejections), is_early);
+  T_EQ(counter(d, num_ooms), !is_early);
+  T_EQ(counter(d, num_alloc_retries), !is_early);
+  T_EQ(story_times(&s, TIDE_ACTION_OOM), !is_early);
   T_EQ(note.calls, 1);
-  T_CHECK(note.is_rejected);
-  T_CHECK(tide_device_last_oom()->is_rejected);
+  T_EQ(note.is_rejected, is_early);
+  T_EQ(tide_device_last_oom()->is_rejected, is_early);
   (void)take(d, NULL, 12 * MIB);  // what is cached is not rejected
   tide_device_free(d);
 }
 
-MACHINE_TEST(test_device__without_early_rejection_idle_memory_is_given_back) {
-  tide_device_cache* const d = device_with(m, "per_process_memory_fraction:0.5");
-  const size_t half = (size_t)device_info(m, 0).total_bytes / 2;
-  oom_note note = { 0, false };
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_oom(d, note_oom, &note, &observer));
-  give(d, take(d, NULL, 20 * MIB));
-
-  expect_oom(d, NULL, half + 2 * MIB);
-
-  T_EQ(current(d, reserved_bytes), 0);
-  T_EQ(counter(d, num_oom_rejections), 0);
-  T_EQ(counter(d, num_ooms), 1);
-  T_CHECK(note.calls == 1 && !note.is_rejected);
-  tide_device_free(d);
+MACHINE_TEST(test_device__early_rejection_gives_nothing_back) {
+  expect_rejection(m, "per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True", true);
+  expect_rejection(m, "per_process_memory_fraction:0.5", false);
 }
 
 // A limit set by hand is another matter: there the ladder is climbed.
 DEVICE_TEST(test_device__early_rejection_minds_the_fraction_and_not_the_limit) {
-  (void)m;
   configure(d, "throw_on_cudamalloc_oom:True");
   limit_to(d, 20 * MIB);
   give(d, take(d, NULL, 20 * MIB));
@@ -252,71 +228,36 @@ DEVICE_TEST(test_device__early_rejection_minds_the_fraction_and_not_the_limit) {
 // ---------------------------------------------------------------------------------------------------
 // Captures by stream
 
-static void capture_open(tide_machine* m, tide_device_cache* d, tide_stream stream, tide_pool pool) {
-  tide_scope scope = TIDE_SCOPE_INIT;
-  scope.kind = TIDE_SCOPE_CAPTURE;
-  scope.stream = stream;
-  T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_THREAD_LOCAL));
-  T_OK(pool_begin_kept(d, pool, &scope));
-}
-
-static void capture_close(tide_machine* m, tide_device_cache* d, tide_stream stream, tide_pool pool) {
-  tide_launch graph = NULL;
-  T_OK(tide_machine_capture_end(m, 0, stream, &graph));
-  scope_close(d, pool);
-}
-
-// A block that waits for work that is done.
-static void leave_waiting(tide_machine* m, tide_device_cache* d) {
+// A block that waits for work that is done, beside others that are active.
+static void leave_waiting(tide_machine* m, tide_device_cache* d, int64_t others) {
   const tide_stream side = side_new(m);
   const tide_block block = take(d, NULL, BYTES);
-  announce(d, block, side);
-  give(d, block);
+  give_announced(d, block, side);
   stream_finish(m, 0, side);
-  T_EQ(current(d, active), 1);
+  T_EQ(current(d, active), 1 + others);
 }
 
-DEVICE_TEST(test_device__by_stream_a_plain_scope_polls) {
-  const tide_pool pool = pool_new(d, NULL);
-  configure(d, "captures_by_stream:on");
-  leave_waiting(m, d);
-
-  scope_open(d, pool);
-  (void)take(d, NULL, 512);
-  T_EQ(current(d, active), 1);  // only the new one
-  scope_close(d, pool);
-
-  T_EQ(pool_reserved(d, pool), 2 * MIB);
-}
-
-DEVICE_TEST(test_device__by_stream_a_plain_scope_gives_memory_back) {
-  (void)m;
+DEVICE_TEST(test_device__by_stream_a_plain_scope_polls_and_gives_memory_back) {
+  const tide_stream side = side_new(m);
   const tide_pool pool = pool_new(d, NULL);
   configure(d, "captures_by_stream:on");
   limit_to(d, 40 * MIB);
   give(d, take(d, NULL, 30 * MIB));
-
-  scope_open(d, pool);
-  (void)take(d, NULL, 40 * MIB);
-  scope_close(d, pool);
-
-  T_EQ(pool_reserved(d, pool), 40 * MIB);
-  T_EQ(counter(d, num_alloc_retries), 1);
-}
-
-DEVICE_TEST(test_device__by_stream_releases_in_a_plain_scope_do_not_wait_for_its_end) {
-  const tide_stream side = side_new(m);
-  const tide_pool pool = pool_new(d, NULL);
-  configure(d, "captures_by_stream:on");
   const tide_block block = take(d, NULL, BYTES);
   announce(d, block, side);
+  leave_waiting(m, d, 1);
 
   scope_open(d, pool);
+  (void)take(d, NULL, 512);
+  T_EQ(current(d, active), 2);  // the new one and the announced one
   give(d, block);
   stream_finish(m, 0, side);
-  T_OK(tide_device_poll(d));
-  T_EQ(current(d, active), 0);
+  expect_polled(d, 1);
+  (void)take(d, NULL, 36 * MIB);
   scope_close(d, pool);
+
+  T_EQ(pool_reserved(d, pool), 38 * MIB);
+  T_EQ(counter(d, num_alloc_retries), 1);
 }
 
 DEVICE_TEST(test_device__by_stream_a_capture_neither_polls_nor_gives_back) {
@@ -325,7 +266,7 @@ DEVICE_TEST(test_device__by_stream_a_capture_neither_polls_nor_gives_back) {
   configure(d, "captures_by_stream:on,max_split_size_mb:20");
   limit_to(d, 42 * MIB);
   give(d, take(d, NULL, 30 * MIB));
-  leave_waiting(m, d);
+  leave_waiting(m, d, 0);
 
   capture_open(m, d, stream, pool);
   expect_oom(d, stream, 40 * MIB);
@@ -333,35 +274,25 @@ DEVICE_TEST(test_device__by_stream_a_capture_neither_polls_nor_gives_back) {
   T_EQ(current(d, reserved_bytes), 32 * MIB);
   give(d, take(d, stream, 10 * MIB));
   expect_oom(d, stream, 40 * MIB);  // nor by targeted release, which would break the capture
-  capture_close(m, d, stream, pool);
+  (void)capture_close(m, d, stream, pool);
 
   T_EQ(pool_reserved(d, pool), 10 * MIB);
 }
 
 DEVICE_TEST(test_device__by_stream_polling_during_a_capture_does_not_break_it) {
   const tide_stream stream = side_new(m);
-  const tide_pool pool = pool_new(d, NULL);
-  configure(d, "captures_by_stream:on");
-  leave_waiting(m, d);
-
-  capture_open(m, d, stream, pool);
-  T_OK(tide_device_poll(d));
-  T_EQ(current(d, active), 0);
-  capture_close(m, d, stream, pool);
-}
-
-DEVICE_TEST(test_device__by_stream_another_stream_polls_during_a_capture_without_breaking_it) {
-  const tide_stream stream = side_new(m);
   const tide_stream other = side_new(m);
   const tide_pool pool = pool_new(d, NULL);
   configure(d, "captures_by_stream:on");
   give(d, take(d, other, 512));
-  leave_waiting(m, d);
-
-  capture_open(m, d, stream, pool);
-  (void)take(d, other, 512);
-  T_EQ(current(d, active), 1);
-  capture_close(m, d, stream, pool);
+  for (int polls = 0; polls < 2; ++polls) {
+    leave_waiting(m, d, 0);
+    capture_open(m, d, stream, pool);
+    if (polls) T_OK(tide_device_poll(d));
+    else give(d, take(d, other, 512));  // which polls by itself
+    T_EQ(current(d, active), 0);
+    (void)capture_close(m, d, stream, pool);
+  }
 }
 
 DEVICE_TEST(test_device__by_stream_a_release_in_a_capture_waits_for_its_end) {
@@ -376,11 +307,10 @@ DEVICE_TEST(test_device__by_stream_a_release_in_a_capture_waits_for_its_end) {
 
   give(d, block);
   T_EQ(tide_machine_call_stats(m, TIDE_CALL_EVENT_RECORD).calls, events);
-  capture_close(m, d, stream, pool);
+  (void)capture_close(m, d, stream, pool);
   T_EQ(current(d, active), 1);
-  T_OK(tide_device_poll(d));
 
-  T_EQ(current(d, active), 0);
+  expect_polled(d, 0);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -390,8 +320,7 @@ DEVICE_TEST(test_device__by_stream_a_release_in_a_capture_waits_for_its_end) {
 static void expect_reserves(tide_device_cache* d, size_t reserve) {
   tide_block blocks[3];
   for (size_t i = 0; i < 3; ++i) blocks[i] = take(d, NULL, reserve / 8 * 5);
-  seen s;
-  look(d, &s);
+  const seen s = look(d);
   T_EQ(s.segment_count, 3);
   for (size_t i = 0; i < 3; ++i) T_CHECK(s.segments[i].is_expandable);
   for (size_t i = 0; i < 3; ++i) give(d, blocks[i]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Observers of entries when several threads work: numbers that put entries in order, segments that are told
-// in order, and observers that use the allocator.
+// Observers while several threads work: numbers put entries in order, segments are reported in order, and
+// observers may use the allocator.
 #include <sched.h>
 
 #include "device/devices.h"
@@ -91,14 +91,10 @@ static void* take_and_give(void* user) {
 
 // Two threads that hand a block to each other tell of it in any order: the numbers put it right.
 DEVICE_TEST_OVER(test_observers__numbers_put_the_entries_of_threads_in_order, device_emulated) {
-  (void)m;
   logbook log = logbook_new((size_t)TELLERS * TURNS * 16);
-  pthread_t threads[TELLERS];
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_entries(d, logbook_add, &log, &observer));
+  const tide_observer observer = observe_entries(d, logbook_add, &log);
 
-  for (size_t i = 0; i < TELLERS; ++i) t_thread_start(&threads[i], take_and_give, d);
-  for (size_t i = 0; i < TELLERS; ++i) t_thread_join(threads[i]);
+  run_threads(TELLERS, take_and_give, d);
   T_OK(tide_device_detach(d, observer));
 
   T_LE((size_t)TELLERS * TURNS * 3, log.count);
@@ -112,7 +108,6 @@ static void count_entry(void* user, const tide_trace_entry* entry) {
 }
 
 DEVICE_TEST(test_observers__numbers_go_on_whoever_is_attached) {
-  (void)m;
   logbook log = logbook_new(100);
   size_t heard = 0;
   tide_observer observers[2] = { 0, 0 };
@@ -228,14 +223,10 @@ static void* grow_and_trim(void* user) {
 }
 
 DEVICE_TEST_OVER(test_observers__segments_of_threads_come_and_go_in_order, device_emulated) {
-  (void)m;
   static atlas a = { .lock = PTHREAD_MUTEX_INITIALIZER };
-  pthread_t threads[TELLERS];
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_entries(d, atlas_hear, &a, &observer));
+  observe_entries(d, atlas_hear, &a);
 
-  for (size_t i = 0; i < TELLERS; ++i) t_thread_start(&threads[i], grow_and_trim, d);
-  for (size_t i = 0; i < TELLERS; ++i) t_thread_join(threads[i]);
+  run_threads(TELLERS, grow_and_trim, d);
   trim(d);
 
   T_LT(0, a.heard);
@@ -277,14 +268,10 @@ static void* grow_little(void* user) {
 }
 
 DEVICE_TEST_OVER(test_observers__of_several_threads_may_make_segments, device_emulated) {
-  (void)m;
   reactor r = { .d = d };
-  pthread_t threads[TELLERS];
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_trace(d, grow_when_told, &r, &observer));
+  observe_trace(d, grow_when_told, &r);
 
-  for (size_t i = 0; i < TELLERS; ++i) t_thread_start(&threads[i], grow_little, d);
-  for (size_t i = 0; i < TELLERS; ++i) t_thread_join(threads[i]);
+  run_threads(TELLERS, grow_little, d);
 
   T_LT(0, atomic_load(&r.reactions));
   T_EQ(current(d, allocation), 0);
@@ -361,8 +348,7 @@ DEVICE_TEST_OVER(test_observers__a_callback_finds_everything_told, device_emulat
   for (size_t i = 0; i < 4; ++i) parts[i] = take(d, NULL, 4 * MIB);
   for (size_t i = 0; i < 4; i += 2) give(d, parts[i]);
   const tide_block stitched = take(d, NULL, 8 * MIB);
-  announce(d, stitched, third);
-  give(d, stitched);
+  give_announced(d, stitched, third);
   stream_finish(m, 0, third);
   T_OK(tide_device_observe_trace(d, ignore_entry, NULL, &observers[0]));
   T_OK(tide_device_observe_reclaim(d, wait_for_other, &w, &observers[1]));
@@ -417,7 +403,6 @@ static void* detach_and_free(void* user) {
 
 // A thread was still inside the observer when detaching it returned, and its data was gone.
 DEVICE_TEST_OVER(test_observers__detaching_waits_until_nobody_is_inside, device_emulated) {
-  (void)m;
   eviction e = { .d = d, .data = calloc(1, sizeof *e.data) };
   pthread_t threads[2];
   T_CHECK(e.data != NULL);
@@ -450,7 +435,6 @@ static void leave(void* user, const tide_trace_entry* entry) {
 }
 
 DEVICE_TEST(test_observers__one_may_detach_itself) {
-  (void)m;
   leaver l = { .d = d };
   T_OK(tide_device_observe_trace(d, leave, &l, &l.observer));
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What went wrong once in what others see of the device allocator: statistics, observers, other devices and
-// other processes. See test_regressions.c for the rest.
+// Former bugs in what users see of the device allocator: statistics, observers, other devices and other
+// processes. See test_regressions.c for the others.
 #include "device/devices.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -31,8 +31,7 @@ static int64_t peak_of_three(tide_device_cache* d, tide_stream side) {
 DEVICE_TEST(test_device__peaks_are_exact_after_a_callback_released_on_another_stream) {
   const tide_stream side = side_new(m);
   tide_block held = take(d, side, 512);
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_reclaim(d, release_once, &held, &observer));
+  observe_reclaim(d, release_once, &held);
   tide_device_reset_peaks(d);
 
   T_EQ(peak_of_three(d, side), 3);
@@ -80,21 +79,18 @@ static void leave_an_entry_untold(tide_machine* m, tide_device_cache* d) {
   const tide_stream side = side_new(m);
   static listener nobody;
   static quitter q;
-  tide_observer callback = 0;
   const tide_block block = take(d, NULL, 7777);
-  announce(d, block, side);
-  give(d, block);
+  give_announced(d, block, side);
   stream_finish(m, 0, side);
   T_OK(tide_device_observe_trace(d, listen, &nobody, &q.observer));
-  T_OK(tide_device_observe_reclaim(d, detach_observer, &q, &callback));
+  const tide_observer callback = observe_reclaim(d, detach_observer, &q);
   (void)take(d, NULL, 12 * MIB);
   T_OK(tide_device_detach(d, callback));
 }
 
 static void expect_next_entries_are_new(tide_device_cache* d) {
   listener l = { 0, { 0 } };
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_trace(d, listen, &l, &observer));
+  const tide_observer observer = observe_trace(d, listen, &l);
   (void)take(d, NULL, 30 * MIB);
   T_OK(tide_device_detach(d, observer));
   T_EQ(l.first.action, growth_action());
@@ -126,14 +122,9 @@ static void* arena_alloc(void* user, size_t bytes, size_t alignment) {
   return a->memory + at;
 }
 
-static void arena_release(void* user, void* address, size_t bytes) {
-  (void)user;
-  (void)address;
-  (void)bytes;
-}
+static void arena_release(void* user, void* address, size_t bytes) { (void)user, (void)address, (void)bytes; }
 
 DEVICE_TEST(test_device__entries_are_not_told_to_an_observer_of_another_allocator) {
-  (void)d;
   arena a = { { arena_alloc, arena_release, &a }, 0, NULL };
   T_EQ(posix_memalign((void**)&a.memory, 4 * KIB, ARENA_BYTES), 0);
   tide_device_cache* const old = device_new(m, 0, &a.heap);
@@ -155,11 +146,9 @@ static void expect_own_record(void* user, const tide_oom* oom) {
 }
 
 DEVICE_TEST(test_device__an_oom_observer_finds_this_oom_as_the_last) {
-  (void)m;
   bool is_told = false;
-  tide_observer observer = 0;
   limit_to(d, 20 * MIB);
-  T_OK(tide_device_observe_oom(d, expect_own_record, &is_told, &observer));
+  observe_oom(d, expect_own_record, &is_told);
 
   expect_oom(d, NULL, 40 * MIB);
 
@@ -196,6 +185,12 @@ DEVICE_TEST(test_device__imports_get_peers_that_come_later) {
 }
 
 // Another process that shares two segments and then waits for its end.
+typedef struct sharer {
+  pid_t child;
+  int end;  // closed to end it
+  tide_share shares[2];
+} sharer;
+
 static void share_two(int to, int until) {
   char end = 0;
   tide_share shares[2] = { TIDE_SHARE_INIT, TIDE_SHARE_INIT };
@@ -211,6 +206,25 @@ static void share_two(int to, int until) {
   _exit(0);
 }
 
+static sharer sharer_new(void) {
+  sharer s;
+  int ends[2][2];
+  T_EQ(pipe(ends[0]) | pipe(ends[1]), 0);
+  s.child = fork();
+  if (s.child == 0) (void)close(ends[1][1]);
+  if (s.child == 0) share_two(ends[0][1], ends[1][0]);
+  T_EQ(read(ends[0][0], s.shares, sizeof s.shares), sizeof s.shares);
+  s.end = ends[1][1];
+  return s;
+}
+
+static void sharer_end(const sharer* s) {
+  int status = 0;
+  (void)close(s->end);
+  T_EQ(waitpid(s->child, &status, 0), s->child);
+  T_EQ(status, 0);
+}
+
 static void expect_unimport_knows(tide_device_cache* d, void* high, void* low) {
   T_STATUS(tide_device_unimport(d, (uint8_t*)high + 100 * MIB), TIDE_ERR_HANDLE);
   T_STATUS(tide_device_unimport(d, (uint8_t*)low - MIB), TIDE_ERR_HANDLE);
@@ -221,41 +235,25 @@ static void expect_unimport_knows(tide_device_cache* d, void* high, void* low) {
 }
 
 T_TEST(test_device__closing_a_wrong_import_or_twice_closes_no_other) {
-  int ends[2][2];
-  tide_share shares[2];
   void* at[2] = { NULL, NULL };
-  int status = 0;
-  T_EQ(pipe(ends[0]) | pipe(ends[1]), 0);
-  const pid_t child = fork();
-  if (child == 0) (void)close(ends[1][1]);
-  if (child == 0) share_two(ends[0][1], ends[1][0]);
-  T_EQ(read(ends[0][0], shares, sizeof shares), sizeof shares);
+  const sharer s = sharer_new();
   tide_machine* const m = machine_open("host", NULL);
   tide_device_cache* const d = device_new(m, 0, NULL);
-  for (size_t i = 0; i < 2; ++i) T_OK(tide_device_import(d, &shares[i], NULL, &at[i]));
+  for (size_t i = 0; i < 2; ++i) T_OK(tide_device_import(d, &s.shares[i], NULL, &at[i]));
 
   const bool is_rising = (uintptr_t)at[0] < (uintptr_t)at[1];
   expect_unimport_knows(d, at[is_rising], at[!is_rising]);
 
-  (void)close(ends[1][1]);
-  T_EQ(waitpid(child, &status, 0), child);
-  T_EQ(status, 0);
+  sharer_end(&s);
   tide_device_free(d);
   tide_machine_free(m);
 }
 
 // Damages a share that another process made; none of it gives a pointer, and what is open stays as it was.
 T_TEST(test_device__a_damaged_share_gives_no_pointer_and_closes_no_other) {
-  int ends[2][2];
-  tide_share shares[2];
   void* good = NULL;
   void* bad = NULL;
-  int status = 0;
-  T_EQ(pipe(ends[0]) | pipe(ends[1]), 0);
-  const pid_t child = fork();
-  if (child == 0) (void)close(ends[1][1]);
-  if (child == 0) share_two(ends[0][1], ends[1][0]);
-  T_EQ(read(ends[0][0], shares, sizeof shares), sizeof shares);
+  const sharer s = sharer_new();
   tide_machine* const m = machine_open("host", NULL);
   tide_device_cache* const d = device_new(m, 0, NULL);
   const struct {
@@ -265,11 +263,11 @@ T_TEST(test_device__a_damaged_share_gives_no_pointer_and_closes_no_other) {
                 { 0, UINT64_MAX },
                 { UINT64_MAX, 2 },
                 { 0, 0 },
-                { shares[0].offset, 1 * GIB } };
+                { s.shares[0].offset, 1 * GIB } };
 
-  T_OK(tide_device_import(d, &shares[1], NULL, &good));
+  T_OK(tide_device_import(d, &s.shares[1], NULL, &good));
   for (size_t i = 0; i < 2 * sizeof wrong / sizeof wrong[0]; ++i) {
-    tide_share damaged = shares[i % 2];  // one is open already
+    tide_share damaged = s.shares[i % 2];  // one is open already
     damaged.offset = wrong[i / 2].offset;
     damaged.bytes = wrong[i / 2].bytes;
     T_STATUS(tide_device_import(d, &damaged, NULL, &bad), TIDE_ERR_ARGUMENT);
@@ -280,20 +278,18 @@ T_TEST(test_device__a_damaged_share_gives_no_pointer_and_closes_no_other) {
   tide_fault fault = TIDE_FAULT_INIT;
   fault.call = TIDE_CALL_RAW_UNIMPORT;
   T_OK(tide_machine_fault_add(m, &fault));
-  tide_share damaged = shares[0];
+  tide_share damaged = s.shares[0];
   damaged.offset = 1 * GIB;
   T_STATUS(tide_device_import(d, &damaged, NULL, &bad), TIDE_ERR_ARGUMENT);
   tide_machine_fault_clear(m);
-  T_OK(tide_device_import(d, &shares[0], NULL, &bad));
+  T_OK(tide_device_import(d, &s.shares[0], NULL, &bad));
   T_OK(tide_device_unimport(d, bad));
 
   T_EQ(tide_machine_call_stats(m, TIDE_CALL_RAW_IMPORT).calls + 1,
        1 + tide_machine_call_stats(m, TIDE_CALL_RAW_UNIMPORT).calls);
   T_OK(tide_device_unimport(d, good));
   T_STATUS(tide_device_unimport(d, good), TIDE_ERR_HANDLE);
-  (void)close(ends[1][1]);
-  T_EQ(waitpid(child, &status, 0), child);
-  T_EQ(status, 0);
+  sharer_end(&s);
   tide_device_free(d);
   tide_machine_free(m);
 }

@@ -83,12 +83,10 @@ static void program_repeat(tide_machine* m, tide_memory memory) {
 }
 
 DEVICE_TEST(test_planned_memory__a_profile_replays_on_device_memory) {
-  (void)d;
   program_repeat(m, tide_machine_memory(m, 0));
 }
 
 DEVICE_TEST(test_planned_memory__a_profile_replays_on_page_locked_memory) {
-  (void)d;
   program_repeat(m, tide_machine_pinned_memory(m, 0));
 }
 
@@ -97,7 +95,6 @@ DEVICE_TEST(test_planned_memory__a_profile_replays_on_a_cache) {
 }
 
 DEVICE_TEST(test_planned_memory__an_arena_in_use_by_the_device_is_given_back_after_its_work) {
-  (void)d;
   const tide_memory memory = tide_machine_memory(m, 0);
   const tide_stream stream = stream_new(m, 0, 0);
   void* address = NULL;
@@ -110,7 +107,6 @@ DEVICE_TEST(test_planned_memory__an_arena_in_use_by_the_device_is_given_back_aft
 }
 
 DEVICE_TEST(test_planned_memory__an_alignment_that_the_machine_does_not_give_is_refused) {
-  (void)d;
   const tide_memory memory = tide_machine_memory(m, 0);
   void* pieces[4] = { NULL, NULL, NULL, NULL };
   const size_t before = free_bytes(m, 0);
@@ -124,7 +120,6 @@ DEVICE_TEST(test_planned_memory__an_alignment_that_the_machine_does_not_give_is_
 
 // x -> y -> z -> out, on device memory: y and z share an arena with nobody but one another.
 DEVICE_TEST(test_planned_memory__a_graph_runs_on_device_memory) {
-  (void)d;
   tide_graph* graph = NULL;
   uint32_t values[4];
   T_OK(tide_graph_new(NULL, &graph));

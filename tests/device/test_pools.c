@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Private pools: users and scopes, where requests go, memory of the user's own functions, and the end.
+// Private pools: users, scopes, routing of requests, user functions for segments, and when a pool is removed.
 #include "device/devices.h"
 
 static void release_pool(tide_device_cache* d, tide_pool pool) { T_OK(tide_device_pool_drop(d, pool)); }
 
 static bool is_in_pool(tide_device_cache* d, tide_block block, tide_pool pool) {
-  seen s;
-  look_at_pool(d, pool, &s);
+  const seen s = look_at_pool(d, pool);
   return seen_around(&s, block.address) != NULL;
 }
 
@@ -16,7 +15,6 @@ static bool is_in_pool(tide_device_cache* d, tide_block block, tide_pool pool) {
 // Numbers and users
 
 DEVICE_TEST(test_device__pool_numbers_rise_and_are_not_used_again) {
-  (void)m;
   const tide_pool a = pool_new(d, NULL);
   const tide_pool b = pool_new(d, NULL);
   release_pool(d, b);
@@ -32,52 +30,30 @@ enum { POOL_THREADS = 4, POOLS_EACH = 50 };
 
 typedef struct pool_maker {
   tide_device_cache* device;
-  tide_pool pools[POOLS_EACH];
+  atomic_bool is_used[POOL_THREADS * POOLS_EACH + 1];  // by the number of a pool
 } pool_maker;
 
 static void* make_pools(void* user) {
   pool_maker* const maker = user;
-  for (size_t i = 0; i < POOLS_EACH; ++i) maker->pools[i] = pool_new(maker->device, NULL);
+  for (size_t i = 0; i < POOLS_EACH; ++i) {
+    const tide_pool pool = pool_new(maker->device, NULL);
+    T_LE(pool, POOL_THREADS * POOLS_EACH);
+    T_CHECK(!atomic_exchange(&maker->is_used[pool], true));
+  }
   return NULL;
 }
 
 DEVICE_TEST(test_device__pool_numbers_differ_across_threads) {
-  (void)m;
-  pool_maker makers[POOL_THREADS];
-  pthread_t threads[POOL_THREADS];
-  bool is_seen[POOL_THREADS * POOLS_EACH + 1] = { false };
-  for (size_t i = 0; i < POOL_THREADS; ++i) makers[i].device = d;
-
-  for (size_t i = 0; i < POOL_THREADS; ++i) t_thread_start(&threads[i], make_pools, &makers[i]);
-  for (size_t i = 0; i < POOL_THREADS; ++i) t_thread_join(threads[i]);
-
-  for (size_t i = 0; i < POOL_THREADS * POOLS_EACH; ++i) {
-    const tide_pool pool = makers[i / POOLS_EACH].pools[i % POOLS_EACH];
-    T_LE(pool, POOL_THREADS * POOLS_EACH);
-    T_CHECK(!is_seen[pool]);
-    is_seen[pool] = true;
-  }
+  pool_maker maker = { .device = d };
+  run_threads(POOL_THREADS, make_pools, &maker);
 }
 
-DEVICE_TEST(test_device__a_scope_is_a_user_of_its_pool) {
-  (void)m;
+DEVICE_TEST(test_device__users_of_a_pool_are_counted) {
   const tide_pool pool = pool_new(d, NULL);
   T_EQ(pool_users(d, pool), 1);
-
-  scope_open(d, pool);
-  T_EQ(pool_users(d, pool), 2);
-  T_OK(tide_device_pool_end(d, pool));
-  T_EQ(pool_users(d, pool), 2);
-  release_pool(d, pool);
-
-  T_EQ(pool_users(d, pool), 1);
-}
-
-DEVICE_TEST(test_device__pools_can_be_retained) {
-  (void)m;
-  const tide_pool pool = pool_new(d, NULL);
 
   T_OK(tide_device_pool_retain(d, pool));
+  T_EQ(pool_users(d, pool), 2);
   release_pool(d, pool);
   T_EQ(pool_users(d, pool), 1);
   release_pool(d, pool);
@@ -85,11 +61,10 @@ DEVICE_TEST(test_device__pools_can_be_retained) {
   T_EQ(pool_users(d, pool), 0);
   T_STATUS(tide_device_pool_retain(d, pool), TIDE_ERR_STATE);
   T_STATUS(tide_device_pool_drop(d, pool), TIDE_ERR_STATE);
-  T_STATUS(pool_begin_kept(d, pool, NULL), TIDE_ERR_STATE);
+  T_STATUS(tide_device_pool_begin(d, pool, NULL), TIDE_ERR_STATE);
 }
 
 DEVICE_TEST(test_device__pools_that_are_not_there_are_refused) {
-  (void)m;
   uint32_t users = 1;
   const tide_scope scope = TIDE_SCOPE_INIT;
 
@@ -111,34 +86,26 @@ static tide_pool labelled_pool(tide_device_cache* d, uint64_t first, uint64_t se
   return pool_new(d, &options);
 }
 
+static tide_pool pool_with_label(tide_device_cache* d, uint64_t first, uint64_t second) {
+  tide_pool found = 0;
+  T_OK(tide_device_pool_find(d, (uint64_t[2]){ first, second }, &found));
+  return found;
+}
+
 DEVICE_TEST(test_device__pools_are_found_by_their_label) {
-  (void)m;
   const tide_pool graph = labelled_pool(d, 7, 0);
   const tide_pool user = labelled_pool(d, 0, 7);
-  tide_pool found = 0;
 
-  T_OK(tide_device_pool_find(d, (uint64_t[2]){ 7, 0 }, &found));
-  T_EQ(found, graph);
-  T_OK(tide_device_pool_find(d, (uint64_t[2]){ 0, 7 }, &found));
-  T_EQ(found, user);
+  T_EQ(pool_with_label(d, 7, 0), graph);
+  T_EQ(pool_with_label(d, 0, 7), user);
+  release_pool(d, graph);
+  T_EQ(pool_with_label(d, 7, 0), graph);  // without users as well
+  const tide_pool young = labelled_pool(d, 7, 0);
+
+  T_EQ(pool_with_label(d, 7, 0), young);  // the newest
 }
 
-DEVICE_TEST(test_device__of_pools_with_one_label_the_newest_is_found) {
-  (void)m;
-  const tide_pool old = labelled_pool(d, 3, 0);
-  release_pool(d, old);
-  tide_pool found = 0;
-  T_OK(tide_device_pool_find(d, (uint64_t[2]){ 3, 0 }, &found));
-  T_EQ(found, old);
-
-  const tide_pool young = labelled_pool(d, 3, 0);
-  T_OK(tide_device_pool_find(d, (uint64_t[2]){ 3, 0 }, &found));
-
-  T_EQ(found, young);
-}
-
-DEVICE_TEST(test_device__labels_that_nobody_has_are_not_found) {
-  (void)m;
+DEVICE_TEST(test_device__unknown_labels_are_not_found) {
   tide_pool found = 9;
   const tide_pool gone = labelled_pool(d, 5, 0);
   (void)pool_new(d, NULL);
@@ -148,14 +115,12 @@ DEVICE_TEST(test_device__labels_that_nobody_has_are_not_found) {
   T_STATUS(tide_device_pool_find(d, (uint64_t[2]){ 5, 0 }, &found), TIDE_ERR_HANDLE);
   T_EQ(found, 0);
   T_STATUS(tide_device_pool_find(d, (uint64_t[2]){ 0, 0 }, &found), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_device_pool_find(d, NULL, &found), TIDE_ERR_ARGUMENT);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Where requests go
 
 TORCH_TEST(test_device__two_of_1_mib_share_a_segment_of_a_pool) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
 
   (void)take_in(d, pool, NULL, MIB);
@@ -168,7 +133,6 @@ TORCH_TEST(test_device__two_of_1_mib_share_a_segment_of_a_pool) {
 }
 
 DEVICE_TEST(test_device__memory_of_a_pool_stays_in_it) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   const tide_block inside = take_in(d, pool, NULL, 12 * MIB);
   give(d, inside);
@@ -181,36 +145,22 @@ DEVICE_TEST(test_device__memory_of_a_pool_stays_in_it) {
   T_CHECK(take_in(d, pool, NULL, 12 * MIB).address != outside.address);
 }
 
-DEVICE_TEST(test_device__the_innermost_scope_wins) {
-  (void)m;
-  const tide_pool outer = pool_new(d, NULL);
-  const tide_pool inner = pool_new(d, NULL);
+DEVICE_TEST(test_device__the_newest_open_scope_wins) {
+  const tide_pool first = pool_new(d, NULL);
+  const tide_pool second = pool_new(d, NULL);
 
-  scope_open(d, outer);
-  const tide_block first = take(d, NULL, 4096);
-  scope_open(d, inner);
-  const tide_block second = take(d, NULL, 4096);
-  scope_close(d, inner);
-  const tide_block third = take(d, NULL, 4096);
-  scope_close(d, outer);
+  scope_open(d, first);
+  T_CHECK(is_in_pool(d, take(d, NULL, 4096), first));
+  scope_open(d, second);
+  T_CHECK(is_in_pool(d, take(d, NULL, 4096), second));
+  scope_close(d, second);
+  T_CHECK(is_in_pool(d, take(d, NULL, 4096), first));
+  scope_open(d, second);
+  scope_close(d, first);  // in any order
+  T_CHECK(is_in_pool(d, take(d, NULL, 4096), second));
+  scope_close(d, second);
 
-  T_CHECK(is_in_pool(d, first, outer));
-  T_CHECK(is_in_pool(d, second, inner));
-  T_CHECK(is_in_pool(d, third, outer));
   T_CHECK(is_in_pool(d, take(d, NULL, 4096), TIDE_POOL_DEFAULT));
-}
-
-DEVICE_TEST(test_device__scopes_may_close_in_any_order) {
-  (void)m;
-  const tide_pool outer = pool_new(d, NULL);
-  const tide_pool inner = pool_new(d, NULL);
-  scope_open(d, outer);
-  scope_open(d, inner);
-
-  scope_close(d, outer);
-
-  T_CHECK(is_in_pool(d, take(d, NULL, 4096), inner));
-  scope_close(d, inner);
 }
 
 typedef struct taker {
@@ -227,73 +177,42 @@ static void* take_it(void* user) {
 // What a request of another thread gets.
 static tide_block take_elsewhere(tide_device_cache* d) {
   taker t = { d, { NULL, 0 } };
-  pthread_t thread;
-  t_thread_start(&thread, take_it, &t);
-  t_thread_join(thread);
+  run_threads(1, take_it, &t);
   return t.block;
-}
-
-DEVICE_TEST(test_device__other_threads_are_not_routed) {
-  (void)m;
-  const tide_pool pool = pool_new(d, NULL);
-
-  scope_open(d, pool);
-  const tide_block block = take_elsewhere(d);
-  scope_close(d, pool);
-
-  T_CHECK(is_in_pool(d, block, TIDE_POOL_DEFAULT));
-}
-
-DEVICE_TEST(test_device__a_scope_of_kind_all_routes_every_thread) {
-  (void)m;
-  const tide_pool pool = pool_new(d, NULL);
-  tide_scope scope = TIDE_SCOPE_INIT;
-  scope.kind = TIDE_SCOPE_ALL;
-
-  T_OK(pool_begin_kept(d, pool, &scope));
-  const tide_block block = take_elsewhere(d);
-  scope_close(d, pool);
-
-  T_CHECK(is_in_pool(d, block, pool));
-}
-
-DEVICE_TEST(test_device__a_scope_of_a_stream_routes_that_stream_only) {
-  const tide_stream stream = side_new(m);
-  const tide_pool pool = pool_new(d, NULL);
-  tide_scope scope = TIDE_SCOPE_INIT;
-  scope.kind = TIDE_SCOPE_STREAM;
-  scope.stream = stream;
-
-  T_OK(pool_begin_kept(d, pool, &scope));
-  const tide_block with = take(d, stream, 4096);
-  const tide_block without = take(d, NULL, 4096);
-  scope_close(d, pool);
-
-  T_CHECK(is_in_pool(d, with, pool));
-  T_CHECK(is_in_pool(d, without, TIDE_POOL_DEFAULT));
 }
 
 static bool is_wanted_stream(void* user, tide_stream stream) { return *(tide_stream*)user == stream; }
 
-DEVICE_TEST(test_device__a_filter_decides_for_each_request) {
-  tide_stream wanted = side_new(m);
-  const tide_pool pool = pool_new(d, NULL);
-  tide_scope scope = TIDE_SCOPE_INIT;
-  scope.kind = TIDE_SCOPE_FILTER;
-  scope.filter = is_wanted_stream;
-  scope.user = &wanted;
+// Which requests a scope takes: of this thread, of this thread on its stream, and of another thread.
+static const struct {
+  uint32_t kind;
+  bool has_thread;
+  bool has_stream;
+  bool has_other_thread;
+} scope_cases[] = {
+  { TIDE_SCOPE_THREAD, true, true, false },
+  { TIDE_SCOPE_ALL, true, true, true },
+  { TIDE_SCOPE_STREAM, false, true, false },
+  { TIDE_SCOPE_FILTER, false, true, false },
+};
 
-  T_OK(pool_begin_kept(d, pool, &scope));
-  const tide_block with = take(d, wanted, 4096);
-  const tide_block without = take(d, NULL, 4096);
-  scope_close(d, pool);
-
-  T_CHECK(is_in_pool(d, with, pool));
-  T_CHECK(is_in_pool(d, without, TIDE_POOL_DEFAULT));
+DEVICE_TEST(test_device__a_scope_takes_the_requests_of_its_kind) {
+  tide_stream stream = side_new(m);
+  for (size_t i = 0; i < sizeof scope_cases / sizeof scope_cases[0]; ++i) {
+    const tide_pool pool = pool_new(d, NULL);
+    const tide_scope scope = { sizeof scope, scope_cases[i].kind, stream, is_wanted_stream, &stream };
+    T_OK(pool_begin_kept(d, pool, &scope));
+    const tide_block here = take(d, NULL, 4096);
+    const tide_block on_stream = take(d, stream, 4096);
+    const tide_block elsewhere = take_elsewhere(d);
+    scope_close(d, pool);
+    T_CHECK(is_in_pool(d, here, scope_cases[i].has_thread ? pool : TIDE_POOL_DEFAULT));
+    T_CHECK(is_in_pool(d, on_stream, scope_cases[i].has_stream ? pool : TIDE_POOL_DEFAULT));
+    T_CHECK(is_in_pool(d, elsewhere, scope_cases[i].has_other_thread ? pool : TIDE_POOL_DEFAULT));
+  }
 }
 
 DEVICE_TEST(test_device__scopes_are_refused_twice_and_without_a_beginning) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   tide_scope scope = TIDE_SCOPE_INIT;
 
@@ -307,7 +226,6 @@ DEVICE_TEST(test_device__scopes_are_refused_twice_and_without_a_beginning) {
 }
 
 DEVICE_TEST(test_device__at_most_64_scopes_are_open) {
-  (void)m;
   const tide_scope scope = TIDE_SCOPE_INIT;
   for (int i = 0; i < 64; ++i) scope_open(d, pool_new(d, NULL));
   const tide_pool one_more = pool_new(d, NULL);
@@ -321,7 +239,6 @@ DEVICE_TEST(test_device__at_most_64_scopes_are_open) {
 // Pressure
 
 DEVICE_TEST(test_device__inside_a_scope_an_oom_gives_nothing_back) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   limit_to(d, 40 * MIB);
   give(d, take(d, NULL, 30 * MIB));
@@ -335,7 +252,6 @@ DEVICE_TEST(test_device__inside_a_scope_an_oom_gives_nothing_back) {
 }
 
 DEVICE_TEST(test_device__use_on_oom_serves_the_default_pool_from_idle_blocks) {
-  (void)m;
   tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
   options.use_on_oom = true;
   const tide_pool pool = pool_new(d, &options);
@@ -354,7 +270,6 @@ DEVICE_TEST(test_device__use_on_oom_serves_the_default_pool_from_idle_blocks) {
 
 // Whoever borrows decides as the pool does.
 DEVICE_TEST(test_device__use_on_oom_does_not_split_what_may_not_be_split) {
-  (void)m;
   tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
   options.use_on_oom = true;
   options.no_split = true;
@@ -368,44 +283,25 @@ DEVICE_TEST(test_device__use_on_oom_does_not_split_what_may_not_be_split) {
   give(d, borrowed);
 }
 
-DEVICE_TEST(test_device__use_on_oom_can_be_switched_off) {
-  (void)m;
-  const tide_pool pool = pool_new(d, NULL);
-  limit_to(d, 40 * MIB);
-  give(d, take_in(d, pool, NULL, 30 * MIB));
-  expect_oom(d, NULL, 30 * MIB);
-
-  T_OK(tide_device_pool_set_use_on_oom(d, pool, true));
-  give(d, take(d, NULL, 30 * MIB));
-  T_OK(tide_device_pool_set_use_on_oom(d, pool, false));
-
-  expect_oom(d, NULL, 30 * MIB);
-}
-
-DEVICE_TEST(test_device__use_on_oom_does_not_serve_other_pools) {
-  (void)m;
-  const tide_pool pool = pool_new(d, NULL);
-  const tide_pool other = pool_new(d, NULL);
-  limit_to(d, 40 * MIB);
-  give(d, take_in(d, pool, NULL, 30 * MIB));
-  T_OK(tide_device_pool_set_use_on_oom(d, pool, true));
-
-  scope_open(d, other);
-  expect_oom(d, NULL, 30 * MIB);
-  scope_close(d, other);
-}
-
-DEVICE_TEST(test_device__use_on_oom_uses_the_pool_that_offers_it_only) {
-  (void)m;
+DEVICE_TEST(test_device__use_on_oom_lends_only_what_is_offered_and_only_to_the_default_pool) {
   const tide_pool closed = pool_new(d, NULL);
   const tide_pool open = pool_new(d, NULL);
   limit_to(d, 48 * MIB);
   give(d, take_in(d, closed, NULL, 24 * MIB));
   const tide_block offered = take_in(d, open, NULL, 24 * MIB);
   give(d, offered);
-  T_OK(tide_device_pool_set_use_on_oom(d, open, true));
+  expect_oom(d, NULL, 24 * MIB);
 
-  T_PTR_EQ(take(d, NULL, 24 * MIB).address, offered.address);
+  T_OK(tide_device_pool_set_use_on_oom(d, open, true));
+  const tide_block borrowed = take(d, NULL, 24 * MIB);
+  T_PTR_EQ(borrowed.address, offered.address);
+  expect_oom(d, NULL, 24 * MIB);
+  give(d, borrowed);
+  const tide_pool other = pool_new(d, NULL);
+  scope_open(d, other);
+  expect_oom(d, NULL, 24 * MIB);
+  scope_close(d, other);
+  T_OK(tide_device_pool_set_use_on_oom(d, open, false));
 
   expect_oom(d, NULL, 24 * MIB);
 }
@@ -413,49 +309,29 @@ DEVICE_TEST(test_device__use_on_oom_uses_the_pool_that_offers_it_only) {
 // ---------------------------------------------------------------------------------------------------
 // Trimming and the end
 
-DEVICE_TEST(test_device__trim_leaves_pools_with_users_alone) {
-  (void)m;
-  const tide_pool pool = pool_new(d, NULL);
-  give(d, take_in(d, pool, NULL, 12 * MIB));
-
-  trim(d);
-  T_OK(tide_device_trim_pool(d, pool));
-
-  T_EQ(pool_reserved(d, pool), 12 * MIB);
-}
-
 DEVICE_TEST(test_device__trim_gives_back_and_drops_pools_without_users) {
-  (void)m;
-  const tide_pool pool = pool_new(d, NULL);
-  uint32_t users = 0;
-  give(d, take_in(d, pool, NULL, 12 * MIB));
-  release_pool(d, pool);
-  T_EQ(pool_reserved(d, pool), 12 * MIB);
-
-  trim(d);
-
-  T_EQ(current(d, reserved_bytes), 0);
-  T_STATUS(tide_device_pool_users(d, pool, &users), TIDE_ERR_HANDLE);
-}
-
-DEVICE_TEST(test_device__trim_pool_touches_that_pool_only) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   const tide_pool other = pool_new(d, NULL);
+  uint32_t users = 0;
   give(d, take(d, NULL, 10 * MIB));
   give(d, take_in(d, pool, NULL, 12 * MIB));
   give(d, take_in(d, other, NULL, 14 * MIB));
-  release_pool(d, pool);
-  release_pool(d, other);
 
   T_OK(tide_device_trim_pool(d, pool));
-
+  T_EQ(pool_reserved(d, pool), 12 * MIB);
+  release_pool(d, pool);
+  release_pool(d, other);
+  T_EQ(pool_reserved(d, pool), 12 * MIB);
+  T_OK(tide_device_trim_pool(d, pool));  // that one only
   T_EQ(current(d, reserved_bytes), 24 * MIB);
   T_EQ(pool_reserved(d, other), 14 * MIB);
+
+  expect_trimmed(d, 0);
+  T_STATUS(tide_device_pool_users(d, pool, &users), TIDE_ERR_HANDLE);
+  T_STATUS(tide_device_pool_users(d, other, &users), TIDE_ERR_HANDLE);
 }
 
 DEVICE_TEST(test_device__trim_inside_a_scope_touches_neither_the_pool_nor_the_default) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   give(d, take(d, NULL, 10 * MIB));
   scope_open(d, pool);
@@ -466,6 +342,8 @@ DEVICE_TEST(test_device__trim_inside_a_scope_touches_neither_the_pool_nor_the_de
   T_EQ(pool_reserved(d, pool), 12 * MIB);
   T_EQ(current(d, reserved_bytes), 22 * MIB);
   scope_close(d, pool);
+  trim(d);
+  T_EQ(current(d, reserved_bytes), 12 * MIB);  // the pool still has a user
 }
 
 DEVICE_TEST(test_device__blocks_outlive_their_pool) {
@@ -478,9 +356,8 @@ DEVICE_TEST(test_device__blocks_outlive_their_pool) {
   expect_filled(m, 0, bytes_of(block), 3, 12 * MIB);
   T_EQ(current(d, reserved_bytes), 12 * MIB);
   give(d, block);
-  trim(d);
 
-  T_EQ(current(d, reserved_bytes), 0);
+  expect_trimmed(d, 0);
 }
 
 DEVICE_TEST(test_device__trim_pool_waits_for_the_blocks_of_that_pool_only) {
@@ -491,11 +368,9 @@ DEVICE_TEST(test_device__trim_pool_waits_for_the_blocks_of_that_pool_only) {
   const tide_block outside = take(d, NULL, 512);
   const tide_block inside = take_in(d, pool, NULL, 512);
   work_slowly(m, fast);
-  announce(d, inside, fast);
-  give(d, inside);
+  give_announced(d, inside, fast);
   hold_up(&g, m, slow);
-  announce(d, outside, slow);
-  give(d, outside);
+  give_announced(d, outside, slow);
   release_pool(d, pool);
 
   T_OK(tide_device_trim_pool(d, pool));
@@ -506,7 +381,6 @@ DEVICE_TEST(test_device__trim_pool_waits_for_the_blocks_of_that_pool_only) {
 }
 
 DEVICE_TEST(test_device__borrowed_blocks_are_counted_once) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   limit_to(d, 40 * MIB);
   give(d, take_in(d, pool, NULL, 30 * MIB));
@@ -522,33 +396,19 @@ DEVICE_TEST(test_device__borrowed_blocks_are_counted_once) {
   T_EQ(current(d, inactive_split_bytes), 0);
 }
 
-DEVICE_TEST(test_device__retries_give_back_the_memory_of_pools_without_users) {
-  (void)m;
-  const tide_pool pool = pool_new(d, NULL);
-  limit_to(d, 40 * MIB);
-  give(d, take_in(d, pool, NULL, 30 * MIB));
-  release_pool(d, pool);
-
-  (void)take(d, NULL, 30 * MIB);
-
-  T_EQ(counter(d, num_device_free), 1);
-}
-
 DEVICE_TEST(test_device__visit_shows_number_and_label_of_a_pool) {
-  (void)m;
   tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
   options.label[0] = 0;
   options.label[1] = 42;
   const tide_pool pool = pool_new(d, &options);
   (void)take(d, NULL, 512);
   (void)take_in(d, pool, NULL, 512);
-  seen s;
 
-  look_at_pool(d, pool, &s);
+  seen s = look_at_pool(d, pool);
   T_EQ(s.segment_count, 1);
   T_EQ(s.segments[0].pool, pool);
   T_EQ(s.segments[0].pool_label[1], 42);
-  look(d, &s);
+  s = look(d);
   T_EQ(s.segment_count, 2);
 
   const tide_device_visitor visitor = { seen_segment, NULL, &s };
@@ -614,35 +474,25 @@ DEVICE_TEST(test_device__segments_come_from_the_functions_of_the_pool) {
   supplier* const s = supplier_new(m);
   const tide_pool pool = supplied_pool(d, s);
 
-  const tide_block block = take_in(d, pool, stream, MIB);
-  (void)take_in(d, pool, stream, MIB);
-
+  const tide_block blocks[2] = { take_in(d, pool, stream, MIB), take_in(d, pool, stream, MIB) };
   T_EQ(s->allocs, 1);
   T_EQ(s->bytes, 2 * MIB);
   T_PTR_EQ(s->stream, stream);
   T_EQ(pool_reserved(d, pool), 2 * MIB);
-  device_fill(m, 0, bytes_of(block), 8, MIB);
-  expect_filled(m, 0, bytes_of(block), 8, MIB);
-  T_EQ(s->releases, 0);
-}
-
-DEVICE_TEST(test_device__after_the_end_of_a_pool_trim_frees_through_its_function) {
-  supplier* const s = supplier_new(m);
-  const tide_pool pool = supplied_pool(d, s);
-  const tide_block block = take_in(d, pool, NULL, MIB);
-
+  device_fill(m, 0, bytes_of(blocks[0]), 8, MIB);
+  expect_filled(m, 0, bytes_of(blocks[0]), 8, MIB);
   release_pool(d, pool);
+  give(d, blocks[0]);
   trim(d);
   T_EQ(s->releases, 0);  // a block is still out
-  give(d, block);
-  T_EQ(s->releases, 0);
-  T_EQ(s->closes, 0);
-  trim(d);
+  give(d, blocks[1]);
+  T_EQ(s->releases + s->closes, 0);
 
-  T_EQ(s->releases, 1);
-  T_EQ(s->closes, 1);
-  trim(d);
-  T_EQ(s->closes, 1);
+  for (int i = 0; i < 2; ++i) {
+    trim(d);
+    T_EQ(s->releases, 1);
+    T_EQ(s->closes, 1);
+  }
 }
 
 DEVICE_TEST(test_device__use_on_oom_finds_blocks_of_pools_with_functions) {
@@ -688,13 +538,10 @@ DEVICE_TEST(test_device__pool_functions_make_memory_during_a_capture) {
 }
 
 DEVICE_TEST(test_device__pool_functions_come_in_pairs) {
-  (void)m;
   tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
   tide_pool pool = 1;
   options.segment_alloc = supply;
-
   T_STATUS(tide_device_pool_new(d, &options, &pool), TIDE_ERR_ARGUMENT);
-
   T_EQ(pool, 0);
 }
 
@@ -713,12 +560,11 @@ MACHINE_TEST_OVER(test_device__freeing_the_allocator_frees_through_the_functions
 DEVICE_TEST(test_device__expandable_segments_are_ignored_for_pools_with_functions) {
   supplier* const s = supplier_new(m);
   const tide_pool pool = supplied_pool(d, s);
-  seen inside;
   expand(m, d);
 
   (void)take_in(d, pool, NULL, 3 * MIB);
 
-  look_at_pool(d, pool, &inside);
+  const seen inside = look_at_pool(d, pool);
   T_EQ(s->allocs, 1);
   T_EQ(s->bytes, 20 * MIB);
   T_CHECK(!inside.segments[0].is_expandable);
@@ -726,12 +572,11 @@ DEVICE_TEST(test_device__expandable_segments_are_ignored_for_pools_with_function
 
 TORCH_TEST(test_device__pools_have_expandable_segments) {
   const tide_pool pool = pool_new(d, NULL);
-  seen inside;
   expand(m, d);
 
   (void)take_in(d, pool, NULL, 3 * MIB);
 
-  look_at_pool(d, pool, &inside);
+  const seen inside = look_at_pool(d, pool);
   T_EQ(inside.segment_count, 1);
   T_CHECK(inside.segments[0].is_expandable);
   T_EQ(pool_reserved(d, pool), 20 * MIB);
@@ -747,9 +592,7 @@ DEVICE_TEST(test_device__expandable_pools_without_users_are_dropped) {
   give(d, second);
   release_pool(d, pool);
 
-  trim(d);
-
-  T_EQ(current(d, reserved_bytes), 0);
+  expect_trimmed(d, 0);
   T_STATUS(tide_device_pool_users(d, pool, &users), TIDE_ERR_HANDLE);
 }
 
@@ -761,18 +604,16 @@ static void note_given_back(void* user, const tide_trace_entry* entry) {
 
 // As PyTorch was seen to do: docs/torch-2.11.md.
 TORCH_TEST(test_device__pools_without_users_are_given_back_in_the_order_of_torch) {
-  (void)m;
   static const uint64_t order[] = { 32, 36, 30, 34 };
   uint64_t given[8] = { 0 };
-  tide_observer observer = 0;
   for (size_t i = 0; i < 4; i++) {
     const tide_pool pool = pool_new(d, NULL);
     give(d, take_in(d, pool, NULL, (30 + 2 * i) * MIB));
     T_OK(tide_device_pool_drop(d, pool));
   }
-  T_OK(tide_device_observe_trace(d, note_given_back, given, &observer));
+  observe_trace(d, note_given_back, given);
 
-  T_OK(tide_device_trim(d, 0));
+  trim(d);
 
   for (size_t i = 0; i < 4; i++) T_EQ(given[i], order[i] * MIB);
 }
@@ -781,31 +622,19 @@ TORCH_TEST(test_device__pools_without_users_are_given_back_in_the_order_of_torch
 // What keeps a pool
 
 // Closing a scope left a user behind, so that the pool stayed for ever.
-DEVICE_TEST(test_device__new_begin_end_release_and_trim_leave_nothing_of_a_pool) {
-  (void)m;
-  tide_pool pool = 0;
+DEVICE_TEST(test_device__an_open_scope_keeps_its_pool_and_is_no_user) {
+  const tide_pool pool = pool_new(d, NULL);
   uint32_t users = 7;
-  T_OK(tide_device_pool_new(d, NULL, &pool));
   T_OK(tide_device_pool_begin(d, pool, NULL));
   T_EQ(pool_users(d, pool), 1);
   give(d, take(d, NULL, MIB));
+  T_STATUS(tide_device_pool_drop(d, pool), TIDE_ERR_STATE);
   T_OK(tide_device_pool_end(d, pool));
   T_EQ(pool_users(d, pool), 1);
 
   T_OK(tide_device_pool_drop(d, pool));
-  T_OK(tide_device_trim(d, 0));
+  trim(d);
 
   T_STATUS(tide_device_pool_users(d, pool, &users), TIDE_ERR_HANDLE);
   T_EQ(current(d, reserved_bytes), 0);
-}
-
-DEVICE_TEST(test_device__an_open_scope_keeps_its_pool) {
-  (void)m;
-  tide_pool pool = 0;
-  T_OK(tide_device_pool_new(d, NULL, &pool));
-  T_OK(tide_device_pool_begin(d, pool, NULL));
-
-  T_STATUS(tide_device_pool_drop(d, pool), TIDE_ERR_STATE);
-  T_OK(tide_device_pool_end(d, pool));
-  T_OK(tide_device_pool_drop(d, pool));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Too little memory: limits, what is given back to find some, who is asked and told, and what an error says.
+// Running out of memory: limits, giving memory back, callbacks, observers, and the out-of-memory report.
 #include "device/devices.h"
 
 #include <math.h>
@@ -10,7 +10,6 @@
 // Limits
 
 DEVICE_TEST(test_device__limit_holds_to_the_last_byte) {
-  (void)m;
   limit_to(d, 40 * MIB);
   (void)take(d, NULL, 20 * MIB);
   (void)take(d, NULL, 18 * MIB);
@@ -21,41 +20,26 @@ DEVICE_TEST(test_device__limit_holds_to_the_last_byte) {
   T_EQ(tide_device_limit(d), 40 * MIB);
 }
 
-DEVICE_TEST(test_device__no_limit_is_fraction_1) {
-  (void)m;
+DEVICE_TEST(test_device__the_limit_can_be_a_fraction) {
+  static const double wrong[] = { -0.1, 1.1, -1e-9, 1.0000001, (double)NAN };
+  t_rng rng = t_rng_new(0);
   T_EQ(tide_device_limit(d), TIDE_NO_LIMIT);
   T_CHECK(tide_device_fraction(d) == 1.0);
-
-  limit_to(d, 10 * MIB);
-  T_OK(tide_device_set_fraction(d, 1.0));
-
-  T_EQ(tide_device_limit(d), TIDE_NO_LIMIT);
-  (void)take(d, NULL, 20 * MIB);
-}
-
-DEVICE_TEST(test_device__fraction_makes_round_trips) {
-  (void)m;
-  t_rng rng = t_rng_new(0);
 
   for (int i = 0; i < 100; ++i) {
     const double wanted = (double)t_rng_below(&rng, 1000000) / 1e6;
     T_OK(tide_device_set_fraction(d, wanted));
+    T_STATUS(tide_device_set_fraction(d, wrong[i % 5]), TIDE_ERR_ARGUMENT);
     T_CHECK(fabs(tide_device_fraction(d) - wanted) < 1e-7);
   }
 
   T_OK(tide_device_set_fraction(d, 0.0));
   T_CHECK(tide_device_fraction(d) == 0.0);
-}
-
-DEVICE_TEST(test_device__fraction_out_of_range_is_refused) {
-  (void)m;
-  static const double wrong[] = { -0.1, 1.1, -1e-9, 1.0000001 };
-  T_OK(tide_device_set_fraction(d, 0.5));
-
-  for (size_t i = 0; i < 4; ++i) T_STATUS(tide_device_set_fraction(d, wrong[i]), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_device_set_fraction(d, (double)NAN), TIDE_ERR_ARGUMENT);
-
-  T_CHECK(fabs(tide_device_fraction(d) - 0.5) < 1e-7);
+  expect_oom(d, NULL, 1);
+  expect_oom(d, NULL, 20 * MIB);
+  T_OK(tide_device_set_fraction(d, 1.0));
+  T_EQ(tide_device_limit(d), TIDE_NO_LIMIT);
+  (void)take(d, NULL, 20 * MIB);
 }
 
 DEVICE_TEST(test_device__a_little_below_the_fraction_fits_and_all_of_it_does_not) {
@@ -71,14 +55,6 @@ DEVICE_TEST(test_device__a_little_below_the_fraction_fits_and_all_of_it_does_not
   give(d, take(d, NULL, (size_t)(share * 0.998 * total)));
 }
 
-DEVICE_TEST(test_device__fraction_0_refuses_every_request) {
-  (void)m;
-  T_OK(tide_device_set_fraction(d, 0.0));
-
-  expect_oom(d, NULL, 1);
-  expect_oom(d, NULL, 20 * MIB);
-}
-
 MACHINE_TEST_OVER(test_device__fraction_can_be_an_option, device_names) {
   tide_device_options options = device_defaults();
   tide_device_cache* d = NULL;
@@ -91,7 +67,6 @@ MACHINE_TEST_OVER(test_device__fraction_can_be_an_option, device_names) {
 }
 
 DEVICE_TEST(test_device__a_lowered_limit_takes_nothing_away) {
-  (void)m;
   const tide_block block = take(d, NULL, 20 * MIB);
   give(d, block);
 
@@ -118,7 +93,6 @@ DEVICE_TEST(test_device__oom_text_has_the_tokens_of_torch) {
 }
 
 DEVICE_TEST(test_device__oom_text_names_limit_and_amounts) {
-  (void)m;
   limit_to(d, 100 * MIB);
   (void)take(d, NULL, 30 * MIB);
 
@@ -133,7 +107,6 @@ DEVICE_TEST(test_device__oom_text_names_limit_and_amounts) {
 }
 
 DEVICE_TEST(test_device__oom_says_what_was_tried_and_what_keeps_idle_memory) {
-  (void)m;
   limit_to(d, 100 * MIB);
   const tide_block before = take(d, NULL, 5 * MIB);
   const tide_block kept = take(d, NULL, 5 * MIB);
@@ -158,7 +131,6 @@ DEVICE_TEST(test_device__oom_says_what_was_tried_and_what_keeps_idle_memory) {
 }
 
 TORCH_TEST(test_device__oom_text_names_the_segment_not_the_request) {
-  (void)m;
   limit_to(d, 10 * MIB);
 
   expect_oom(d, NULL, 3 * MIB);
@@ -167,7 +139,6 @@ TORCH_TEST(test_device__oom_text_names_the_segment_not_the_request) {
 }
 
 DEVICE_TEST(test_device__oom_text_counts_idle_memory_of_private_pools) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   limit_to(d, 50 * MIB);
   give(d, take_in(d, pool, NULL, 12 * MIB));
@@ -211,7 +182,6 @@ DEVICE_TEST(test_device__oom_record_has_the_numbers) {
 }
 
 DEVICE_TEST(test_device__oom_record_has_the_largest_idle_block_of_the_stream) {
-  (void)m;
   limit_to(d, 40 * MIB);
   (void)take(d, NULL, 6 * MIB);
   const tide_block idle = take(d, NULL, 8 * MIB);
@@ -230,54 +200,37 @@ static void* look_at_last_oom(void* user) {
 }
 
 DEVICE_TEST(test_device__oom_record_is_of_the_thread) {
-  (void)m;
   uint32_t size = 1;
-  pthread_t thread;
   limit_to(d, MIB);
   T_EQ(tide_device_last_oom()->size, 0);
 
   expect_oom(d, NULL, 1);
-  t_thread_start(&thread, look_at_last_oom, &size);
-  t_thread_join(thread);
+  run_threads(1, look_at_last_oom, &size);
 
   T_EQ(size, 0);
   T_EQ(tide_device_last_oom()->size, sizeof(tide_oom));
 }
 
-DEVICE_TEST(test_device__after_an_oom_work_goes_on) {
-  const tide_block block = take(d, NULL, 3 * MIB);
+static void expect_recovery_from_oom(tide_machine* m, tide_device_cache* d) {
+  limit_to(d, 60 * MIB);
+  const tide_block small = take(d, NULL, 3 * MIB);
+  const tide_block block = take(d, NULL, 36 * MIB);
+  expect_oom(d, NULL, 30 * MIB);
   expect_oom(d, NULL, 800000000 * GIB);
 
-  device_fill(m, 0, bytes_of(block), 5, 3 * MIB);
-
-  expect_filled(m, 0, bytes_of(block), 5, 3 * MIB);
-  (void)take(d, NULL, 4 * MIB);
-  T_EQ(counter(d, num_ooms), 1);
-}
-
-DEVICE_TEST(test_device__after_freeing_the_same_request_succeeds) {
-  (void)m;
-  limit_to(d, 60 * MIB);
-  const tide_block block = take(d, NULL, 40 * MIB);
-  expect_oom(d, NULL, 30 * MIB);
-
+  device_fill(m, 0, bytes_of(small), 5, 3 * MIB);
+  expect_filled(m, 0, bytes_of(small), 5, 3 * MIB);
   give(d, block);
 
   (void)take(d, NULL, 30 * MIB);
-  T_EQ(counter(d, num_ooms), 1);
+  T_EQ(counter(d, num_ooms), 2);
 }
 
-DEVICE_TEST(test_device__runs_out_with_max_split_size_too) {
-  (void)m;
+DEVICE_TEST(test_device__after_an_oom_work_goes_on) { expect_recovery_from_oom(m, d); }
+
+DEVICE_TEST(test_device__after_an_oom_with_max_split_size_work_goes_on) {
   configure(d, "max_split_size_mb:20");
-  limit_to(d, 60 * MIB);
-  const tide_block block = take(d, NULL, 40 * MIB);
-  expect_oom(d, NULL, 30 * MIB);
-
-  give(d, block);
-
-  (void)take(d, NULL, 30 * MIB);
-  T_EQ(counter(d, num_ooms), 1);
+  expect_recovery_from_oom(m, d);
 }
 
 DEVICE_TEST_OVER(test_device__a_full_machine_is_out_of_memory, device_emulated) {
@@ -323,7 +276,6 @@ DEVICE_TEST(test_device__everything_idle_is_given_back_before_an_oom) {
 }
 
 TORCH_TEST(test_device__max_split_size_gives_back_one_large_block_only) {
-  (void)m;
   configure(d, "max_split_size_mb:20");
   limit_to(d, 120 * MIB);
   const tide_block a = take(d, NULL, 50 * MIB);
@@ -339,7 +291,6 @@ TORCH_TEST(test_device__max_split_size_gives_back_one_large_block_only) {
 }
 
 TORCH_TEST(test_device__max_split_size_gives_back_several_from_the_largest_down) {
-  (void)m;
   configure(d, "max_split_size_mb:20");
   limit_to(d, 100 * MIB);
   give(d, take(d, NULL, 10 * MIB));
@@ -353,29 +304,21 @@ TORCH_TEST(test_device__max_split_size_gives_back_several_from_the_largest_down)
   T_EQ(current(d, reserved_bytes), (10 + 24 + 60) * MIB);
 }
 
-DEVICE_TEST(test_device__trim_gives_idle_segments_back) {
+DEVICE_TEST(test_device__trim_gives_idle_segments_back_and_keeps_those_in_use) {
   const size_t before = free_bytes(m, 0);
-  give(d, take(d, NULL, 4096));
-  give(d, take(d, NULL, 3 * MIB));
-  give(d, take(d, NULL, 30 * MIB));
-
-  trim(d);
-
-  T_EQ(current(d, reserved_bytes), 0);
-  T_EQ(current(d, segment), 0);
-  if (!is_cuda(m)) T_EQ(free_bytes(m, 0), before);
-}
-
-DEVICE_TEST(test_device__trim_keeps_segments_in_use) {
   const tide_block used = take(d, NULL, 3 * MIB);
   const int64_t reserved = current(d, reserved_bytes);
-  give(d, take(d, NULL, 3 * MIB));
+  static const size_t sizes[] = { 4096, 3 * MIB, 30 * MIB };
+  for (size_t i = 0; i < 3; ++i) give(d, take(d, NULL, sizes[i]));
   device_fill(m, 0, bytes_of(used), 9, 3 * MIB);
 
-  trim(d);
-
-  T_EQ(current(d, reserved_bytes), reserved);
+  expect_trimmed(d, reserved);
   expect_filled(m, 0, bytes_of(used), 9, 3 * MIB);
+  give(d, used);
+
+  expect_trimmed(d, 0);
+  T_EQ(current(d, segment), 0);
+  if (!is_cuda(m)) T_EQ(free_bytes(m, 0), before);
 }
 
 DEVICE_TEST(test_device__what_a_trim_could_not_give_back_stays_cached) {
@@ -392,56 +335,36 @@ DEVICE_TEST(test_device__what_a_trim_could_not_give_back_stays_cached) {
 // ---------------------------------------------------------------------------------------------------
 // Collection by age
 
-// Leaves an old idle segment of 30 MiB and a younger one of 40 MiB, under a limit of 120 MiB.
-static void two_ages(tide_device_cache* d, const char* options) {
-  configure(d, options);
-  limit_to(d, 120 * MIB);
-  give(d, take(d, NULL, 30 * MIB));
-  give(d, take(d, NULL, 40 * MIB));
-}
+// An old idle segment of 30 MiB, a younger one of 40 MiB, and a request for 44 MiB: what is collected.
+static const struct {
+  const char* options;
+  uint64_t limit;
+  int64_t freed;
+  int64_t reserved;
+} collections[] = {
+  { "garbage_collection_threshold:0.5", 120 * MIB, 1, (40 + 44) * MIB },  // the oldest first
+  { "garbage_collection_threshold:0.1", 120 * MIB, 2, 44 * MIB },         // until there is enough
+  { "garbage_collection_threshold:0.6", 120 * MIB, 0, (30 + 40 + 44) * MIB },
+  { "garbage_collection_threshold:0.01", TIDE_NO_LIMIT, 0, (30 + 40 + 44) * MIB },
+};
 
-TORCH_TEST(test_device__collection_takes_the_oldest_first) {
-  (void)m;
-  two_ages(d, "garbage_collection_threshold:0.5");
+TORCH_TEST(test_device__collection_takes_the_oldest_above_its_threshold_of_the_limit) {
+  for (size_t i = 0; i < sizeof collections / sizeof collections[0]; ++i) {
+    configure(d, collections[i].options);
+    limit_to(d, collections[i].limit);
+    give(d, take(d, NULL, 30 * MIB));
+    give(d, take(d, NULL, 40 * MIB));
 
-  (void)take(d, NULL, 44 * MIB);
+    give(d, take(d, NULL, 44 * MIB));
 
-  T_EQ(counter(d, num_device_free), 1);
-  T_EQ(current(d, reserved_bytes), (40 + 44) * MIB);
-}
-
-TORCH_TEST(test_device__collection_goes_on_until_there_is_enough) {
-  (void)m;
-  two_ages(d, "garbage_collection_threshold:0.1");
-
-  (void)take(d, NULL, 44 * MIB);
-
-  T_EQ(counter(d, num_device_free), 2);
-  T_EQ(current(d, reserved_bytes), 44 * MIB);
-}
-
-TORCH_TEST(test_device__collection_does_nothing_below_its_threshold) {
-  (void)m;
-  two_ages(d, "garbage_collection_threshold:0.6");
-
-  (void)take(d, NULL, 44 * MIB);
-
-  T_EQ(counter(d, num_device_free), 0);
-}
-
-TORCH_TEST(test_device__collection_needs_a_limit) {
-  (void)m;
-  configure(d, "garbage_collection_threshold:0.01");
-  give(d, take(d, NULL, 30 * MIB));
-  give(d, take(d, NULL, 40 * MIB));
-
-  (void)take(d, NULL, 44 * MIB);
-
-  T_EQ(counter(d, num_device_free), 0);
+    T_EQ(counter(d, num_device_free), collections[i].freed);
+    T_EQ(current(d, reserved_bytes), collections[i].reserved);
+    trim(d);
+    tide_device_reset_accumulated(d);
+  }
 }
 
 TORCH_TEST(test_device__collection_leaves_split_and_small_segments_alone) {
-  (void)m;
   configure(d, "garbage_collection_threshold:0.1");
   limit_to(d, 120 * MIB);
   give(d, take(d, NULL, 512));
@@ -461,17 +384,14 @@ static int64_t reserved_after_collecting_beside_a_pool(tide_device_cache* d, con
   const tide_pool pool = pool_new(d, NULL);
   give(d, take_in(d, pool, NULL, 14 * MIB));
   T_OK(tide_device_pool_drop(d, pool));
-  (void)take(d, NULL, 12 * MIB);
-  return current(d, reserved_bytes);
+  give(d, take(d, NULL, 12 * MIB));
+  const int64_t reserved = current(d, reserved_bytes);
+  trim(d);
+  return reserved;
 }
 
-TORCH_TEST(test_device__collection_looks_at_the_default_pool_only) {
-  (void)m;
+TORCH_TEST(test_device__collection_looks_at_all_pools_only_with_fixes) {
   T_EQ(reserved_after_collecting_beside_a_pool(d, "garbage_collection_threshold:0.1"), 26 * MIB);
-}
-
-TORCH_TEST(test_device__with_fixes_collection_looks_at_all_pools) {
-  (void)m;
   T_EQ(reserved_after_collecting_beside_a_pool(d, "garbage_collection_threshold:0.1,fixes:True"), 12 * MIB);
 }
 
@@ -512,8 +432,7 @@ static void fill_with_waiting(tide_machine* m, tide_device_cache* d, tide_stream
   (void)take(d, NULL, 5 * MIB);
   const tide_block block = take(d, NULL, 14 * MIB);
   work_long(m, side);
-  announce(d, block, side);
-  give(d, block);
+  give_announced(d, block, side);
 }
 
 TORCH_TEST(test_device__as_in_torch_memory_found_by_waiting_is_not_looked_for) {
@@ -545,8 +464,7 @@ DEVICE_TEST(test_device__with_fixes_waits_end_at_the_first_block_that_fits) {
   (void)take(d, NULL, 512);
   fill_with_waiting(m, d, side);
   hold_up(&g, m, other);
-  announce(d, never, other);
-  give(d, never);
+  give_announced(d, never, other);
 
   (void)take(d, NULL, 14 * MIB);  // would wait for ever for the other stream
 
@@ -560,8 +478,7 @@ DEVICE_TEST(test_device__with_fixes_nothing_is_given_back_where_waiting_is_enoug
   limit_to(d, 40 * MIB);
   const tide_block block = take(d, NULL, 30 * MIB);
   work_long(m, side);
-  announce(d, block, side);
-  give(d, block);
+  give_announced(d, block, side);
 
   T_PTR_EQ(take(d, NULL, 24 * MIB).address, block.address);
 
@@ -585,67 +502,40 @@ static void note_oom(void* user, const tide_oom* oom) {
   w->oom = *oom;
 }
 
-DEVICE_TEST(test_device__oom_observer_is_called_before_the_call_returns) {
-  (void)m;
+DEVICE_TEST(test_device__oom_observers_are_called_before_the_call_returns) {
   witness w = { .device = d };
   tide_observer observer = 0;
   limit_to(d, 10 * MIB);
-  T_OK(tide_device_observe_oom(d, note_oom, &w, &observer));
+  for (int i = 0; i < 32; ++i) observer = observe_oom(d, note_oom, &w);
+  tide_observer one_more = 7;
+  T_STATUS(tide_device_observe_oom(d, note_oom, &w, &one_more), TIDE_ERR_LIMIT);
+  T_EQ(one_more, 0);
 
   expect_oom(d, NULL, 12 * MIB);
-
-  T_EQ(w.calls, 1);
+  T_EQ(w.calls, 32);
   T_EQ(w.oom.requested_bytes, 12 * MIB);
   T_EQ(w.oom.limit, 10 * MIB);
   T_STR_HAS(w.oom.text, "ut of memory");
-}
-
-DEVICE_TEST(test_device__a_detached_oom_observer_is_not_called) {
-  (void)m;
-  witness w = { .device = d };
-  tide_observer observer = 0;
-  limit_to(d, 10 * MIB);
-  T_OK(tide_device_observe_oom(d, note_oom, &w, &observer));
-
   T_OK(tide_device_detach(d, observer));
   expect_oom(d, NULL, 12 * MIB);
 
-  T_EQ(w.calls, 0);
+  T_EQ(w.calls, 32 + 31);
   T_STATUS(tide_device_detach(d, observer), TIDE_ERR_HANDLE);
-}
-
-DEVICE_TEST(test_device__oom_observers_are_limited_to_32) {
-  (void)m;
-  witness w = { .device = d };
-  tide_observer observer = 0;
-  for (int i = 0; i < 32; ++i) T_OK(tide_device_observe_oom(d, note_oom, &w, &observer));
-
-  T_STATUS(tide_device_observe_oom(d, note_oom, &w, &observer), TIDE_ERR_LIMIT);
-  T_EQ(observer, 0);
-  limit_to(d, 0);
-  expect_oom(d, NULL, 1);
-
-  T_EQ(w.calls, 32);
 }
 
 static void use_allocator_on_oom(void* user, const tide_oom* oom) {
   witness* const w = user;
   (void)oom;
-  tide_block block = { NULL, 0 };
-  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   ++w->calls;
-  T_OK(tide_device_alloc(w->device, NULL, 4096, &block));
-  T_OK(tide_device_release(w->device, block));
-  T_OK(tide_device_get_stats(w->device, &stats));
-  T_OK(tide_device_trim(w->device, 0));
+  give(w->device, take(w->device, NULL, 4096));
+  (void)stats_of(w->device);
+  trim(w->device);
 }
 
 DEVICE_TEST(test_device__oom_observer_may_call_the_allocator) {
-  (void)m;
   witness w = { .device = d };
-  tide_observer observer = 0;
   limit_to(d, 10 * MIB);
-  T_OK(tide_device_observe_oom(d, use_allocator_on_oom, &w, &observer));
+  observe_oom(d, use_allocator_on_oom, &w);
 
   expect_oom(d, NULL, 12 * MIB);
 
@@ -662,53 +552,29 @@ static bool release_held(void* user, tide_device_cache* device) {
   return true;
 }
 
-DEVICE_TEST(test_device__reclaim_callbacks_are_asked_before_the_machine) {
-  (void)m;
-  witness w = { .device = d, .held = take(d, NULL, 12 * MIB) };
-  tide_observer observer = 0;
-  void* const address = w.held.address;
-  T_OK(tide_device_observe_reclaim(d, release_held, &w, &observer));
-
-  const tide_block block = take(d, NULL, 12 * MIB);
-
-  T_EQ(w.calls, 1);
-  T_PTR_EQ(block.address, address);
-  T_EQ(counter(d, num_device_alloc), 1);
-}
-
-DEVICE_TEST(test_device__reclaim_callbacks_are_asked_at_every_miss_and_only_then) {
-  (void)m;
-  witness w = { .device = d };
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_reclaim(d, release_held, &w, &observer));
-
-  give(d, take(d, NULL, 12 * MIB));
-  T_EQ(w.calls, 1);
-  (void)take(d, NULL, 12 * MIB);
-  T_EQ(w.calls, 1);
-  T_OK(tide_device_detach(d, observer));
-  (void)take(d, NULL, 12 * MIB);
-
-  T_EQ(w.calls, 1);
-}
-
-DEVICE_TEST(test_device__all_reclaim_callbacks_are_asked) {
-  (void)m;
+DEVICE_TEST(test_device__reclaim_callbacks_are_all_asked_at_a_miss_before_the_machine) {
   witness first = { .device = d, .held = take(d, NULL, 12 * MIB) };
   witness second = { .device = d };
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_reclaim(d, release_held, &first, &observer));
-  T_OK(tide_device_observe_reclaim(d, release_held, &second, &observer));
+  void* const address = first.held.address;
+  const tide_observer observers[2] = { observe_reclaim(d, release_held, &first),
+                                       observe_reclaim(d, release_held, &second) };
 
+  const tide_block block = take(d, NULL, 12 * MIB);
+  T_PTR_EQ(block.address, address);
+  T_EQ(counter(d, num_device_alloc), 1);
+  give(d, block);
+  (void)take(d, NULL, 12 * MIB);  // a hit
+  T_EQ(first.calls, 1);
+  T_EQ(second.calls, 1);
+  T_OK(tide_device_detach(d, observers[0]));
   (void)take(d, NULL, 12 * MIB);
 
   T_EQ(first.calls, 1);
-  T_EQ(second.calls, 1);
+  T_EQ(second.calls, 2);
 }
 
 DEVICE_TEST(test_device__with_fixes_a_callback_may_release_what_still_has_to_wait) {
   const tide_stream side = side_new(m);
-  tide_observer observer = 0;
   configure(d, "fixes:True");
   limit_to(d, 20 * MIB);
   (void)take(d, NULL, 6 * MIB);
@@ -716,7 +582,7 @@ DEVICE_TEST(test_device__with_fixes_a_callback_may_release_what_still_has_to_wai
   void* const address = w.held.address;
   announce(d, w.held, side);
   work_long(m, side);
-  T_OK(tide_device_observe_reclaim(d, release_held, &w, &observer));
+  observe_reclaim(d, release_held, &w);
 
   T_PTR_EQ(take(d, NULL, 14 * MIB).address, address);
 

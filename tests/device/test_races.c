@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What went wrong once in the device allocator between threads. Slow calls, of the machine by faults with a
-// latency and of the heap by a wrapper, make the moments long in which it went wrong; the thread sanitizer
-// sees the rest. See test_regressions.c for what needs one thread.
+// Former races of the device allocator. Slow machine calls (faults with a latency) and a slow heap widen the
+// windows in which they happened; the thread sanitizer sees the rest. See test_regressions.c for bugs that
+// need only one thread.
 #include "device/devices.h"
 
 #define CREW 12
@@ -73,7 +73,7 @@ static void* take_on_new_streams(void* user) {
 static void run_new_streams(tide_machine* m, size_t threads, bool is_slow) {
   tide_stream streams[STREAMS];
   for (size_t i = 0; i < STREAMS; ++i) streams[i] = side_new(m);
-  for (size_t round = 0; round < t_scaled(4); ++round) {
+  for (size_t round = 0; round < t_scaled(2); ++round) {
     counting_heap records;
     counting_heap_init(&records, SIZE_MAX, false);
     crew c = { .m = m, .d = device_new(m, 0, &records.heap), .streams = streams, .stream_count = STREAMS };
@@ -89,12 +89,7 @@ static void run_new_streams(tide_machine* m, size_t threads, bool is_slow) {
 }
 
 DEVICE_TEST_OVER(test_device__many_threads_meet_new_streams_at_once, device_emulated) {
-  (void)d;
   run_new_streams(m, CREW, true);
-}
-
-DEVICE_TEST_OVER(test_device__some_threads_meet_new_streams_at_once, device_emulated) {
-  (void)d;
   run_new_streams(m, 6, false);
 }
 
@@ -151,15 +146,14 @@ static void* trim_in_vain(void* user) {
   return NULL;
 }
 
-// A trim has the only idle block, cannot give it back and leaves the gate before the request comes there.
-DEVICE_TEST_OVER(test_device__a_request_finds_memory_that_another_thread_had_in_hand, device_host) {
+// A trim has the only idle block and cannot give it back, while a request comes.
+static void expect_memory_found_beside_a_trim(tide_machine* m, tide_device_cache* d, bool has_callback) {
   failing_trim f = { .d = d };
   pthread_t thread;
-  tide_observer observer = 0;
   give(d, take(d, NULL, 20 * MIB));
   limit_to(d, 20 * MIB);
   slow_down(m, shrink_call(), TIDE_ERR_MACHINE, UINT64_MAX, SLOW_MS);
-  T_OK(tide_device_observe_reclaim(d, wait_for_trim, &f.is_done, &observer));
+  if (has_callback) observe_reclaim(d, wait_for_trim, &f.is_done);
   t_thread_start(&thread, trim_in_vain, &f);
   let_another_begin();
 
@@ -169,20 +163,14 @@ DEVICE_TEST_OVER(test_device__a_request_finds_memory_that_another_thread_had_in_
   tide_machine_fault_clear(m);
 }
 
-// The same without a callback in between: the request comes to the gate while the trim has it.
+// The trim leaves the gate before the request comes there.
+DEVICE_TEST_OVER(test_device__a_request_finds_memory_that_another_thread_had_in_hand, device_host) {
+  expect_memory_found_beside_a_trim(m, d, true);
+}
+
+// The request comes to the gate while the trim has it.
 DEVICE_TEST_OVER(test_device__a_request_at_the_gate_finds_memory_that_was_put_back, device_host) {
-  failing_trim f = { .d = d };
-  pthread_t thread;
-  give(d, take(d, NULL, 20 * MIB));
-  limit_to(d, 20 * MIB);
-  slow_down(m, shrink_call(), TIDE_ERR_MACHINE, UINT64_MAX, SLOW_MS);
-  t_thread_start(&thread, trim_in_vain, &f);
-  let_another_begin();
-
-  (void)take(d, NULL, 15 * MIB);
-
-  t_thread_join(thread);
-  tide_machine_fault_clear(m);
+  expect_memory_found_beside_a_trim(m, d, false);
 }
 
 // Of 30 to 100 MiB, idle, a trim unmaps whole handles, 40 to 100; meanwhile 0 to 30 is released. The policy
@@ -201,8 +189,7 @@ DEVICE_TEST_OVER(test_device__neighbours_released_during_a_slow_unmap_are_joined
 
   device_expect_valid(d);
   T_EQ(current(d, reserved_bytes), (is_tide() ? 30 : 40) * MIB);
-  trim(d);
-  T_EQ(current(d, reserved_bytes), 0);
+  expect_trimmed(d, 0);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What went wrong once in the device allocator and needs no second thread; test_races.c has the rest. Each
-// test is named after what must hold since.
+// Former bugs of the device allocator that need only one thread; test_races.c has the others. Each test is
+// named after what must hold.
 #include "device/devices.h"
 
 #define BYTES (64 * KIB)
@@ -54,8 +54,7 @@ static void restore_case_end(tide_device_cache* d, restore_case* c, tide_restore
   tide_restore_delta_clear(delta);
   tide_checkpoint_free(c->checkpoint);
   T_OK(tide_device_pool_drop(d, c->pool));
-  trim(d);
-  T_EQ(current(d, reserved_bytes), 0);
+  expect_trimmed(d, 0);
 }
 
 static void expect_only_bigs(tide_device_cache* d, const restore_case* c) {
@@ -67,7 +66,6 @@ static void expect_only_bigs(tide_device_cache* d, const restore_case* c) {
 }
 
 DEVICE_TEST_OVER(test_device__a_restore_without_records_changes_nothing, device_emulated) {
-  (void)m;
   counting_heap* const records = records_of(d);
   for (size_t count = 40; count <= SMALL_MAX; ++count) {
     restore_case c = restore_case_new(d, count);
@@ -88,7 +86,6 @@ DEVICE_TEST_OVER(test_device__a_restore_without_records_changes_nothing, device_
 }
 
 DEVICE_TEST(test_device__repeated_restores_take_no_more_memory) {
-  (void)m;
   counting_heap* const records = records_of(d);
   const tide_pool pool = pool_new(d, NULL);
   tide_checkpoint* checkpoint = NULL;
@@ -133,7 +130,6 @@ DEVICE_TEST(test_device__restore_beside_small_remainders_keeps_blocks_findable) 
 }
 
 DEVICE_TEST(test_device__pool_check_takes_repeated_addresses_as_one) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   const tide_block a = take_in(d, pool, NULL, 512);
   const tide_block b = take_in(d, pool, NULL, 512);
@@ -181,45 +177,19 @@ DEVICE_TEST(test_device__work_announced_before_a_capture_and_in_it_is_waited_for
   T_PTR_EQ(take(d, own, BYTES).address, block.address);
 }
 
-DEVICE_TEST(test_device__memory_of_a_plain_scope_waits_for_announced_work) {
-  const tide_stream side = side_new(m);
-  const tide_pool pool = pool_new(d, NULL);
-  gate g;
-  hold_up(&g, m, side);
-  scope_open(d, pool);
-  const tide_block block = take(d, NULL, BYTES);
-  announce(d, block, side);
-  give(d, block);
-  scope_close(d, pool);
-  (void)take(d, NULL, 512);  // polls
-
-  const tide_block next = take_in(d, pool, NULL, BYTES);
-
-  T_CHECK(next.address != block.address);
-  let_go(&g);
-}
-
-DEVICE_TEST_OVER(test_device__a_recorded_stream_that_was_freed_does_not_block_trim, device_emulated) {
-  const tide_stream side = side_new(m);
-  const tide_block block = take(d, NULL, 30 * MIB);
-  announce(d, block, side);
-  T_OK(tide_machine_stream_free(m, 0, side));
-
-  give(d, block);
-  trim(d);
-
-  T_EQ(current(d, reserved_bytes), 0);
-  T_EQ(current(d, active), 0);
-}
-
-DEVICE_TEST_OVER(test_device__a_recorded_stream_that_was_freed_does_not_fail_requests, device_emulated) {
+static void release_after_its_stream(tide_machine* m, tide_device_cache* d) {
   const tide_stream side = side_new(m);
   const tide_block block = take(d, NULL, 200 * MIB);
   announce(d, block, side);
   T_OK(tide_machine_stream_free(m, 0, side));
-
   give(d, block);
+}
 
+DEVICE_TEST_OVER(test_device__a_recorded_stream_that_was_freed_blocks_nothing, device_emulated) {
+  release_after_its_stream(m, d);
+  expect_trimmed(d, 0);
+  T_EQ(current(d, active), 0);
+  release_after_its_stream(m, d);
   (void)take(d, side_new(m), 210 * MIB);  // needs the memory of the first
   T_EQ(counter(d, num_ooms), 0);
 }
@@ -237,12 +207,10 @@ DEVICE_TEST(test_device__a_failed_event_does_not_forget_what_a_capture_announced
   break_calls(m, TIDE_CALL_EVENT_RECORD, TIDE_ERR_MACHINE, 1);
   give(d, block);
   tide_machine_fault_clear(m);
-  T_OK(tide_device_poll(d));
 
-  T_EQ(current(d, active), 1);
+  expect_polled(d, 1);
   let_go(&g);
-  T_OK(tide_device_poll(d));
-  T_EQ(current(d, active), 0);
+  expect_polled(d, 0);
 }
 
 DEVICE_TEST(test_device__a_stream_of_another_device_is_waited_for) {
@@ -255,14 +223,11 @@ DEVICE_TEST(test_device__a_stream_of_another_device_is_waited_for) {
   if (is_dry(m)) T_OK(tide_dry_work(m, 1, far, 1));
 
   give(d, block);
-  T_OK(tide_device_poll(d));
-  T_EQ(current(d, active), 1);
+  expect_polled(d, 1);
   let_go(&g);
-  T_OK(tide_device_poll(d));
 
-  T_EQ(current(d, active), 0);
-  trim(d);
-  T_EQ(current(d, reserved_bytes), 0);
+  expect_polled(d, 0);
+  expect_trimmed(d, 0);
 }
 
 static tide_block released_in_between;
@@ -356,8 +321,7 @@ DEVICE_TEST_OVER(test_device__two_faults_in_a_row_while_mapping_lose_nothing, de
   device_fill(m, 0, second.address, 7, 20 * MIB);
   give(d, first);
   give(d, second);
-  trim(d);
-  T_EQ(current(d, reserved_bytes), 0);
+  expect_trimmed(d, 0);
   T_EQ(free_bytes(m, 0), before);
 }
 
@@ -424,70 +388,13 @@ static bool drop_and_accept(void* user, tide_stream stream) {
 }
 
 DEVICE_TEST(test_device__a_pool_dropped_while_its_filter_decides_gets_no_memory) {
-  (void)m;
   dropper r = { d, pool_new(d, NULL) };
-  tide_scope scope = TIDE_SCOPE_INIT;
-  scope.kind = TIDE_SCOPE_FILTER;
-  scope.filter = drop_and_accept;
-  scope.user = &r;
-  T_OK(pool_begin_kept(d, r.pool, &scope));
+  filter_open(d, r.pool, drop_and_accept, &r);
 
   const tide_block block = take(d, NULL, 512);
 
   device_expect_valid(d);
   T_EQ(pool_reserved(d, pool_new(d, NULL)), 0);
   give(d, block);
-  trim(d);
-  T_EQ(current(d, reserved_bytes), 0);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Views of the policy tide: a program that never repeats itself needs ever new ones
-
-enum { CHURN_BLOCKS = 12, CHURN_STREAMS = 8, CHURN_BYTES = 4096 };
-
-// Has up to 12 blocks of 1 to 7 MiB on some streams; each has its number in it as long as it lives.
-static void churn(tide_machine* m, tide_device_cache* d, const tide_stream* streams, size_t count,
-                  size_t rounds) {
-  tide_block held[CHURN_BLOCKS] = { { NULL, 0 } };
-  t_rng rng = t_rng_new(count);
-  for (size_t i = 0; i < rounds; i++) {
-    const size_t k = t_rng_below(&rng, CHURN_BLOCKS);
-    if (held[k].address == NULL) {
-      const tide_stream stream = streams[t_rng_below(&rng, count)];
-      held[k] = take(d, stream, MIB + t_rng_below(&rng, 6 * MIB));
-      paint(m, stream, held[k], (uint8_t)k, CHURN_BYTES);
-      continue;
-    }
-    T_OK(tide_machine_device_synchronize(m, 0));
-    expect_filled(m, 0, bytes_of(held[k]), (uint8_t)k, CHURN_BYTES);
-    give(d, held[k]);
-    held[k] = block_none;
-  }
-  device_expect_valid(d);
-  for (size_t k = 0; k < CHURN_BLOCKS; k++) give(d, held[k]);
-}
-
-static void churn_streams(tide_machine* m, tide_stream streams[CHURN_STREAMS]) {
-  for (size_t i = 0; i < CHURN_STREAMS; i++) streams[i] = side_new(m);
-}
-
-DEVICE_TEST_OVER(test_device__views_are_given_back_when_they_are_many, device_tide) {
-  tide_stream streams[CHURN_STREAMS];
-  churn_streams(m, streams);
-
-  churn(m, d, streams, CHURN_STREAMS, 3000);
-
-  T_LT(0, tide_machine_call_stats(m, TIDE_CALL_UNMAP).calls);
-}
-
-DEVICE_TEST_OVER(test_device__views_are_given_back_also_after_a_stream_was_freed, device_tide) {
-  tide_stream streams[CHURN_STREAMS];
-  churn_streams(m, streams);
-  churn(m, d, streams, 1, 300);
-  T_OK(tide_machine_stream_free(m, 0, streams[0]));
-
-  churn(m, d, &streams[1], CHURN_STREAMS - 1, 3000);
-
-  T_LT(0, tide_machine_call_stats(m, TIDE_CALL_UNMAP).calls);
+  expect_trimmed(d, 0);
 }

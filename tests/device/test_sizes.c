@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Sizes: how requests are rounded, which segments are made for them, and when a block is split.
+// Sizes: how requests are rounded, how large segments are, and when blocks are split and joined.
 #include "device/devices.h"
 
 static size_t rounded(tide_device_cache* d, size_t bytes) {
@@ -15,7 +15,6 @@ static size_t rounded(tide_device_cache* d, size_t bytes) {
 // Rounding
 
 DEVICE_TEST(test_device__rounds_to_multiples_of_512) {
-  (void)m;
   T_EQ(rounded(d, 1), 512);
   T_EQ(rounded(d, 511), 512);
   T_EQ(rounded(d, 512), 512);
@@ -24,7 +23,6 @@ DEVICE_TEST(test_device__rounds_to_multiples_of_512) {
 }
 
 TORCH_TEST(test_device__rounds_to_four_divisions_of_a_power_of_two) {
-  (void)m;
   configure(d, "roundup_power2_divisions:4");
 
   T_EQ(rounded(d, 2048), 2048);  // at 512 * 4 still in steps of 512
@@ -38,7 +36,6 @@ TORCH_TEST(test_device__rounds_to_four_divisions_of_a_power_of_two) {
 
 // With the policy tide small blocks come in classes instead.
 DEVICE_TEST(test_device__rounds_large_requests_to_divisions_with_any_policy) {
-  (void)m;
   configure(d, "roundup_power2_divisions:[4:4,>:8]");
 
   T_EQ(rounded(d, 5 * KIB), 5 * KIB);
@@ -48,7 +45,6 @@ DEVICE_TEST(test_device__rounds_large_requests_to_divisions_with_any_policy) {
 }
 
 TORCH_TEST(test_device__rounds_by_a_list_of_divisions) {
-  (void)m;
   configure(d, "roundup_power2_divisions:[2:2,4:8,8:1,>:4]");
 
   T_EQ(rounded(d, 1 * MIB + 512), MIB + MIB / 2);      // the first entry holds below as well
@@ -60,7 +56,6 @@ TORCH_TEST(test_device__rounds_by_a_list_of_divisions) {
 }
 
 TORCH_TEST(test_device__next_settings_reset_the_divisions) {
-  (void)m;
   configure(d, "roundup_power2_divisions:4");
   T_EQ(rounded(d, 5 * KIB + 1), 6 * KIB);
 
@@ -72,82 +67,46 @@ TORCH_TEST(test_device__next_settings_reset_the_divisions) {
   T_EQ(rounded(d, 5 * KIB + 1), 5 * KIB + 512);
 }
 
-DEVICE_TEST(test_device__requested_bytes_are_not_rounded) {
-  (void)m;
-  const tide_block block = take(d, NULL, 1000);
-
-  T_EQ(current(d, requested_bytes), 1000);
-  T_EQ(current(d, active_bytes), 1024);
-
-  give(d, block);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Segments: the examples of the specification
 
-TORCH_TEST(test_device__one_byte_is_512_in_a_segment_of_2_mib) {
-  (void)m;
-  const tide_block block = take(d, NULL, 1);
+// Requests, what they are rounded to, and the segments that they share.
+static const struct {
+  const char* options;
+  size_t bytes;
+  size_t rounded;
+  size_t segment;
+  size_t per_segment;
+} segment_cases[] = {
+  { "", 1, 512, 2 * MIB, 4096 },
+  { "", MIB, MIB, 2 * MIB, 2 },
+  { "", MIB + 1, MIB + 512, 20 * MIB, 19 },
+  { "", 10 * MIB - 512, 10 * MIB - 512, 20 * MIB, 2 },
+  { "", 10 * MIB, 10 * MIB, 10 * MIB, 1 },
+  { "", 10 * MIB + 512, 10 * MIB + 512, 12 * MIB, 1 },
+  { "large_segment_size_mb:40", 2 * MIB, 2 * MIB, 40 * MIB, 20 },
+};
 
-  T_EQ(current(d, allocated_bytes), 512);
-  T_EQ(current(d, reserved_bytes), 2 * MIB);
-  T_EQ(stats_of(d).segment[TIDE_STAT_SMALL].current, 1);
-  T_EQ(segment_bytes_around(d, block), 2 * MIB);
-}
-
-TORCH_TEST(test_device__two_of_1_mib_fill_a_small_segment) {
-  (void)m;
-  (void)take(d, NULL, MIB);
-  (void)take(d, NULL, MIB);
-  T_EQ(current(d, segment), 1);
-
-  (void)take(d, NULL, MIB);
-
-  T_EQ(current(d, segment), 2);
-  T_EQ(stats_of(d).reserved_bytes[TIDE_STAT_SMALL].current, 4 * MIB);
-}
-
-TORCH_TEST(test_device__a_little_above_1_mib_is_large_in_20_mib) {
-  (void)m;
-  (void)take(d, NULL, MIB + 1);
-
-  T_EQ(stats_of(d).allocated_bytes[TIDE_STAT_LARGE].current, MIB + 512);
-  T_EQ(stats_of(d).reserved_bytes[TIDE_STAT_LARGE].current, 20 * MIB);
-}
-
-TORCH_TEST(test_device__two_a_little_below_10_mib_share_20_mib) {
-  (void)m;
-  (void)take(d, NULL, 10 * MIB - 512);
-  T_EQ(current(d, inactive_split_bytes), 10 * MIB + 512);
-  (void)take(d, NULL, 10 * MIB - 512);
-
-  T_EQ(current(d, segment), 1);
-  T_EQ(current(d, reserved_bytes), 20 * MIB);
-}
-
-TORCH_TEST(test_device__from_10_mib_a_request_has_its_own_segment) {
-  (void)m;
-  const tide_block exact = take(d, NULL, 10 * MIB);
-  const tide_block above = take(d, NULL, 10 * MIB + 512);
-
-  T_EQ(segment_bytes_around(d, exact), 10 * MIB);
-  T_EQ(segment_bytes_around(d, above), 12 * MIB);
-}
-
-TORCH_TEST(test_device__large_segment_size_can_be_chosen) {
-  (void)m;
-  configure(d, "large_segment_size_mb:40");
-
-  const tide_block block = take(d, NULL, 2 * MIB);
-
-  T_EQ(segment_bytes_around(d, block), 40 * MIB);
+TORCH_TEST(test_device__segments_are_as_large_as_those_of_torch) {
+  for (size_t i = 0; i < sizeof segment_cases / sizeof segment_cases[0]; ++i) {
+    const size_t bytes = segment_cases[i].bytes;
+    const int kind = bytes <= MIB ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
+    tide_device_cache* const own = device_with(m, segment_cases[i].options);
+    const tide_block block = take(own, NULL, bytes);
+    T_EQ(stats_of(own).allocated_bytes[kind].current, segment_cases[i].rounded);
+    T_EQ(segment_bytes_around(own, block), segment_cases[i].segment);
+    for (size_t k = 1; k < segment_cases[i].per_segment; ++k) (void)take(own, NULL, bytes);
+    T_EQ(stats_of(own).segment[kind].current, 1);
+    (void)take(own, NULL, bytes);
+    T_EQ(stats_of(own).reserved_bytes[kind].current, 2 * segment_cases[i].segment);
+    tide_device_free(own);
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Splitting and merging
 
 TORCH_TEST(test_device__large_blocks_split_only_above_1_mib_of_rest) {
-  (void)m;
   const tide_block whole = take(d, NULL, 19 * MIB);  // of 20 MiB: the rest of 1 MiB stays in the block
   T_EQ(current(d, allocated_bytes), 20 * MIB);
   T_EQ(current(d, inactive_split), 0);
@@ -160,7 +119,6 @@ TORCH_TEST(test_device__large_blocks_split_only_above_1_mib_of_rest) {
 }
 
 DEVICE_TEST(test_device__small_blocks_split_down_to_512) {
-  (void)m;
   tide_block blocks[4];
   for (size_t i = 0; i < 4; ++i) blocks[i] = take(d, NULL, MIB / 2);
   give(d, blocks[3]);
@@ -175,7 +133,6 @@ DEVICE_TEST(test_device__small_blocks_split_down_to_512) {
 }
 
 DEVICE_TEST(test_device__neighbours_merge_when_they_are_released) {
-  (void)m;
   tide_block blocks[4];
   give(d, take(d, NULL, 20 * MIB));  // so that the four lie in a row
   for (size_t i = 0; i < 4; ++i) blocks[i] = take(d, NULL, 5 * MIB);
@@ -194,7 +151,6 @@ DEVICE_TEST(test_device__neighbours_merge_when_they_are_released) {
 }
 
 DEVICE_TEST(test_device__takes_the_smallest_block_that_fits) {
-  (void)m;
   const tide_block large = take(d, NULL, 30 * MIB);
   (void)take(d, NULL, 12 * MIB);  // keeps the others apart
   const tide_block medium = take(d, NULL, 14 * MIB);
@@ -212,7 +168,6 @@ DEVICE_TEST(test_device__takes_the_smallest_block_that_fits) {
 }
 
 DEVICE_TEST(test_device__of_equal_blocks_takes_the_lowest_address) {
-  (void)m;
   tide_block blocks[3];
   void* lowest = NULL;
   for (size_t i = 0; i < 3; ++i) {
@@ -227,54 +182,36 @@ DEVICE_TEST(test_device__of_equal_blocks_takes_the_lowest_address) {
 // ---------------------------------------------------------------------------------------------------
 // max_split_size
 
-TORCH_TEST(test_device__blocks_of_max_split_size_are_not_split) {
-  (void)m;
-  configure(d, "max_split_size_mb:20");
-  give(d, take(d, NULL, 30 * MIB));
+// A request beside an idle block: does it take that one, whole?
+static const struct {
+  const char* options;
+  size_t idle;
+  size_t bytes;
+  bool is_taken;
+} split_cases[] = {
+  { "max_split_size_mb:20", 30 * MIB, 24 * MIB, true },
+  { "max_split_size_mb:20", 20 * MIB, 18 * MIB, false },  // below the size that is not split
+  { "max_split_size_mb:20", 44 * MIB, 24 * MIB, false },  // 20 MiB too large
+  { "max_split_size_mb:20", 44 * MIB, 24 * MIB + 512, true },
+  { "max_split_size_mb:20,max_non_split_rounding_mb:40", 60 * MIB, 20 * MIB + 512, true },
+};
 
-  (void)take(d, NULL, 24 * MIB);
-
-  T_EQ(current(d, allocated_bytes), 30 * MIB);
-  T_EQ(current(d, inactive_split), 0);
-  T_EQ(current(d, segment), 1);
-}
-
-TORCH_TEST(test_device__smaller_requests_leave_blocks_of_max_split_size_alone) {
-  (void)m;
-  configure(d, "max_split_size_mb:20");
-  const tide_block large = take(d, NULL, 20 * MIB);
-  give(d, large);
-
-  const tide_block block = take(d, NULL, 18 * MIB);
-
-  T_CHECK(block.address != large.address);
-  T_EQ(current(d, segment), 2);
-  T_EQ(segment_bytes_around(d, block), 18 * MIB);
-}
-
-TORCH_TEST(test_device__oversize_requests_leave_blocks_20_mib_larger_alone) {
-  (void)m;
-  configure(d, "max_split_size_mb:20");
-  const tide_block large = take(d, NULL, 44 * MIB);
-  give(d, large);
-
-  T_CHECK(take(d, NULL, 24 * MIB).address != large.address);  // 20 MiB too large
-  T_PTR_EQ(take(d, NULL, 24 * MIB + 512).address, large.address);
-}
-
-DEVICE_TEST(test_device__excess_of_oversize_requests_can_be_chosen) {
-  (void)m;
-  configure(d, "max_split_size_mb:20,max_non_split_rounding_mb:40");
-  const tide_block large = take(d, NULL, 60 * MIB);
-  give(d, large);
-
-  const tide_block block = take(d, NULL, 20 * MIB + 512);
-
-  T_PTR_EQ(block.address, large.address);
+TORCH_TEST(test_device__blocks_of_max_split_size_are_taken_whole_or_not_at_all) {
+  for (size_t i = 0; i < sizeof split_cases / sizeof split_cases[0]; ++i) {
+    configure(d, split_cases[i].options);
+    const tide_block idle = take(d, NULL, split_cases[i].idle);
+    give(d, idle);
+    const tide_block block = take(d, NULL, split_cases[i].bytes);
+    T_EQ(block.address == idle.address, split_cases[i].is_taken);
+    T_EQ(current(d, inactive_split), 0);
+    T_EQ(current(d, segment), split_cases[i].is_taken ? 1 : 2);
+    if (split_cases[i].is_taken) T_EQ(current(d, allocated_bytes), split_cases[i].idle);
+    give(d, block);
+    trim(d);
+  }
 }
 
 DEVICE_TEST(test_device__without_max_split_size_large_blocks_are_split) {
-  (void)m;
   const tide_block large = take(d, NULL, 60 * MIB);
   give(d, large);
 
@@ -287,7 +224,6 @@ DEVICE_TEST(test_device__without_max_split_size_large_blocks_are_split) {
 // Pools that do not split, and sizes as text
 
 DEVICE_TEST(test_device__no_split_pools_have_one_block_in_each_segment) {
-  (void)m;
   const tide_pool pool = pool_new(d, NULL);
   T_OK(tide_device_pool_set_no_split(d, pool));
 

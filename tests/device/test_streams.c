@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Streams: memory is used again at once on its own stream, and only after announced work on others.
+// Streams: memory is reused at once on its own stream, and elsewhere only after the announced work is done.
 #include "device/devices.h"
 
 #define BYTES (4 * KIB)
@@ -43,8 +43,7 @@ DEVICE_TEST(test_device__announcing_its_own_stream_is_nothing) {
   const tide_block first = take(d, stream, BYTES);
   hold_up(&g, m, stream);
 
-  announce(d, first, stream);
-  give(d, first);
+  give_announced(d, first, stream);
 
   T_EQ(current(d, active), 0);
   T_PTR_EQ(take(d, stream, BYTES).address, first.address);
@@ -54,13 +53,14 @@ DEVICE_TEST(test_device__announcing_its_own_stream_is_nothing) {
 // ---------------------------------------------------------------------------------------------------
 // Announced work
 
-DEVICE_TEST(test_device__no_reuse_before_the_side_stream_has_finished) {
+static void expect_no_early_reuse(tide_machine* m, tide_device_cache* d, bool is_queued_later) {
   const tide_stream side = side_new(m);
   gate g;
   const tide_block first = take(d, NULL, BYTES);
+  if (is_queued_later) announce(d, first, side);
   hold_up(&g, m, side);
   paint(m, side, first, 7, BYTES);
-  announce(d, first, side);
+  if (!is_queued_later) announce(d, first, side);
   give(d, first);
 
   const tide_block second = take(d, NULL, BYTES);
@@ -72,27 +72,17 @@ DEVICE_TEST(test_device__no_reuse_before_the_side_stream_has_finished) {
   expect_filled(m, 0, bytes_of(third), 7, BYTES);
 }
 
-DEVICE_TEST(test_device__work_queued_after_the_announcement_counts_too) {
-  const tide_stream side = side_new(m);
-  gate g;
-  const tide_block first = take(d, NULL, BYTES);
-  announce(d, first, side);
-  hold_up(&g, m, side);
-  give(d, first);
+DEVICE_TEST(test_device__no_reuse_before_the_side_stream_has_finished) { expect_no_early_reuse(m, d, false); }
 
-  T_CHECK(take(d, NULL, BYTES).address != first.address);
-
-  let_go(&g);
-}
+DEVICE_TEST(test_device__work_queued_after_the_announcement_counts_too) { expect_no_early_reuse(m, d, true); }
 
 DEVICE_TEST(test_device__waiting_blocks_are_active_but_not_allocated) {
   const tide_stream side = side_new(m);
   gate g;
   const tide_block block = take(d, NULL, 1000);
   hold_up(&g, m, side);
-  announce(d, block, side);
 
-  give(d, block);
+  give_announced(d, block, side);
   T_EQ(current(d, allocation), 0);
   T_EQ(current(d, allocated_bytes), 0);
   T_EQ(current(d, active), 1);
@@ -100,8 +90,7 @@ DEVICE_TEST(test_device__waiting_blocks_are_active_but_not_allocated) {
   T_EQ(current(d, requested_bytes), 1000);
 
   let_go(&g);
-  T_OK(tide_device_poll(d));
-  T_EQ(current(d, active), 0);
+  expect_polled(d, 0);
   T_EQ(current(d, requested_bytes), 0);
 }
 
@@ -119,12 +108,10 @@ DEVICE_TEST(test_device__all_announced_streams_must_finish) {
   give(d, block);
 
   let_go(&ga);
-  T_OK(tide_device_poll(d));
-  T_EQ(current(d, active), 1);
+  expect_polled(d, 1);
   let_go(&gb);
-  T_OK(tide_device_poll(d));
 
-  T_EQ(current(d, active), 0);
+  expect_polled(d, 0);
 }
 
 DEVICE_TEST(test_device__one_stream_does_not_hold_up_the_blocks_of_another) {
@@ -153,9 +140,8 @@ DEVICE_TEST(test_device__waiting_neighbours_do_not_merge) {
   const tide_block a = take(d, NULL, MIB / 2);
   const tide_block b = take(d, NULL, MIB / 2);
   hold_up(&g, m, side);
-  announce(d, a, side);
 
-  give(d, a);
+  give_announced(d, a, side);
   give(d, b);
   T_EQ(count_all_blocks(d), 2);
   let_go(&g);
@@ -168,8 +154,7 @@ DEVICE_TEST(test_device__trim_waits_for_announced_work) {
   const tide_stream side = side_new(m);
   const tide_block block = take(d, NULL, BYTES);
   work_slowly(m, side);
-  announce(d, block, side);
-  give(d, block);
+  give_announced(d, block, side);
 
   trim(d);
 
@@ -188,25 +173,22 @@ DEVICE_TEST(test_device__a_release_without_an_event_waits_for_a_later_one) {
   T_EQ(current(d, active), 1);
   T_OK(tide_device_poll(d));
   stream_finish(m, 0, side);
-  T_OK(tide_device_poll(d));
 
-  T_EQ(current(d, active), 0);
+  expect_polled(d, 0);
 }
 
 DEVICE_TEST(test_device__a_failed_query_is_an_error_of_poll_and_not_of_requests) {
   const tide_stream side = side_new(m);
   const tide_block block = take(d, NULL, BYTES);
-  announce(d, block, side);
-  give(d, block);
+  give_announced(d, block, side);
   stream_finish(m, 0, side);
   break_calls(m, TIDE_CALL_EVENT_QUERY, TIDE_ERR_MACHINE, 2);
 
   (void)take(d, NULL, BYTES);
   T_STATUS(tide_device_poll(d), TIDE_ERR_MACHINE);
   T_EQ(current(d, active), 2);
-  T_OK(tide_device_poll(d));
 
-  T_EQ(current(d, active), 1);
+  expect_polled(d, 1);
 }
 
 DEVICE_TEST(test_device__announced_memory_taken_100_times_does_not_run_out) {
@@ -250,66 +232,38 @@ DEVICE_TEST(test_device__side_stream_reads_what_was_there_at_release) {
 // ---------------------------------------------------------------------------------------------------
 // Inside scopes
 
-DEVICE_TEST(test_device__releases_inside_a_scope_wait_for_its_end) {
-  const tide_stream side = side_new(m);
-  const tide_pool pool = pool_new(d, NULL);
-  const tide_block block = take(d, NULL, BYTES);
-  announce(d, block, side);
-
-  scope_open(d, pool);
-  give(d, block);
-  stream_finish(m, 0, side);
-  T_OK(tide_device_poll(d));
-  T_EQ(current(d, active), 1);
-  scope_close(d, pool);
-  stream_finish(m, 0, side);
-  T_OK(tide_device_poll(d));
-
-  T_EQ(current(d, active), 0);
-}
-
-DEVICE_TEST(test_device__uses_announced_before_the_scope_are_still_waited_for) {
+// A block is announced before a scope or in it, and released in the scope. It waits for the end of the scope,
+// and for the announced work.
+static void expect_wait_beside_a_scope(tide_machine* m, tide_device_cache* d, bool is_announced_inside) {
   const tide_stream side = side_new(m);
   const tide_pool pool = pool_new(d, NULL);
   gate g;
   const tide_block block = take(d, NULL, BYTES);
-  announce(d, block, side);
-  hold_up(&g, m, side);
+  if (!is_announced_inside) announce(d, block, side);
 
   scope_open(d, pool);
+  if (is_announced_inside) announce(d, block, side);
   give(d, block);
+  stream_finish(m, 0, side);
+  expect_polled(d, 1);
+  hold_up(&g, m, side);
   scope_close(d, pool);
-  T_OK(tide_device_poll(d));
-  T_EQ(current(d, active), 1);
+  expect_polled(d, 1);
   let_go(&g);
-  T_OK(tide_device_poll(d));
 
-  T_EQ(current(d, active), 0);
+  expect_polled(d, 0);
 }
 
-DEVICE_TEST(test_device__uses_announced_inside_a_plain_scope_are_waited_for) {
-  const tide_stream side = side_new(m);
-  const tide_pool pool = pool_new(d, NULL);
-  gate g;
-  const tide_block block = take(d, NULL, BYTES);
-  hold_up(&g, m, side);
-
-  scope_open(d, pool);
-  announce(d, block, side);
-  give(d, block);
-  scope_close(d, pool);
-  T_OK(tide_device_poll(d));
-
-  T_EQ(current(d, active), 1);
-  let_go(&g);
+DEVICE_TEST(test_device__releases_inside_a_scope_wait_for_its_end_and_for_announced_work) {
+  expect_wait_beside_a_scope(m, d, false);
+  expect_wait_beside_a_scope(m, d, true);
 }
 
 DEVICE_TEST(test_device__a_scope_polls_nothing) {
   const tide_stream side = side_new(m);
   const tide_pool pool = pool_new(d, NULL);
   const tide_block block = take(d, NULL, BYTES);
-  announce(d, block, side);
-  give(d, block);
+  give_announced(d, block, side);
   stream_finish(m, 0, side);
   const uint64_t queries = tide_machine_call_stats(m, TIDE_CALL_EVENT_QUERY).calls;
 

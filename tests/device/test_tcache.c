@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Small blocks that threads have at hand, with the policy `tide`: they must cost no memory that anybody
-// needs, and statistics and snapshots must not show that they are there.
+// Thread caches of the policy `tide`: small blocks that threads cache must not cause an out-of-memory error,
+// and statistics and snapshots must not show them.
 #include "device/devices.h"
 
 #define TIDE_TEST(function) DEVICE_TEST_OVER(function, device_tide)
@@ -27,10 +27,8 @@ static void* hoard(void* user) {
 }
 
 static void hoard_elsewhere(tide_device_cache* d, tide_stream stream, size_t bytes, size_t count) {
-  pthread_t thread;
   hoarder h = { d, stream, bytes, count };
-  t_thread_start(&thread, hoard, &h);
-  t_thread_join(thread);
+  run_threads(1, hoard, &h);
 }
 
 static uint64_t reserved(tide_device_cache* d) { return (uint64_t)current(d, reserved_bytes); }
@@ -39,7 +37,6 @@ static uint64_t reserved(tide_device_cache* d) { return (uint64_t)current(d, res
 // Memory
 
 TIDE_TEST(test_tcache__what_another_thread_has_at_hand_is_found_before_memory_is_made) {
-  (void)m;
   hoard_elsewhere(d, NULL, 64 * KIB, 32);
   const uint64_t before = reserved(d);
 
@@ -49,7 +46,6 @@ TIDE_TEST(test_tcache__what_another_thread_has_at_hand_is_found_before_memory_is
 }
 
 TIDE_TEST(test_tcache__nothing_at_hand_is_a_reason_to_be_out_of_memory) {
-  (void)m;
   for (size_t bytes = 512; bytes <= 512 * KIB; bytes *= 2) hoard_elsewhere(d, NULL, bytes, 4);
   const uint64_t all = reserved(d);
   T_OK(tide_device_set_limit(d, all));
@@ -59,7 +55,6 @@ TIDE_TEST(test_tcache__nothing_at_hand_is_a_reason_to_be_out_of_memory) {
 }
 
 TIDE_TEST(test_tcache__what_blocks_have_too_much_is_given_back_when_memory_is_short) {
-  (void)m;
   T_OK(tide_device_set_limit(d, 2 * MIB));
   for (size_t i = 0; i < 4; ++i) (void)take(d, NULL, 449 * KIB);  // each of a class of 480 KiB
 
@@ -71,7 +66,6 @@ TIDE_TEST(test_tcache__what_blocks_have_too_much_is_given_back_when_memory_is_sh
 }
 
 TIDE_TEST(test_tcache__a_trim_gives_back_what_threads_have_at_hand) {
-  (void)m;
   hoard_elsewhere(d, NULL, 10 * KIB, MANY);
   give(d, take(d, NULL, 10 * KIB));
 
@@ -80,7 +74,7 @@ TIDE_TEST(test_tcache__a_trim_gives_back_what_threads_have_at_hand) {
   T_EQ(reserved(d), 0);
 }
 
-TIDE_TEST(test_tcache__many_streams_share_the_racks_of_a_thread) {
+TIDE_TEST(test_tcache__many_streams_share_the_cache_of_a_thread) {
   enum { STREAMS = 20 };
   tide_stream streams[STREAMS];
   tide_block blocks[STREAMS][4];
@@ -116,7 +110,6 @@ TIDE_TEST(test_tcache__a_loop_makes_no_call_and_no_memory) {
 // What is shown
 
 TIDE_TEST(test_tcache__statistics_count_what_was_asked_for_in_units_of_512) {
-  (void)m;
   int64_t bytes = 0;
   int64_t requested = 0;
   for (size_t i = 0; i < MANY; ++i) {
@@ -131,7 +124,6 @@ TIDE_TEST(test_tcache__statistics_count_what_was_asked_for_in_units_of_512) {
 }
 
 TIDE_TEST(test_tcache__peaks_of_one_thread_are_exact_for_small_and_large_together) {
-  (void)m;
   const tide_block large = take(d, NULL, 3 * MIB);
   for (size_t i = 0; i < MANY; ++i) give(d, take(d, NULL, 100 * KIB));
   const tide_block small = take(d, NULL, 200 * KIB);
@@ -143,42 +135,28 @@ TIDE_TEST(test_tcache__peaks_of_one_thread_are_exact_for_small_and_large_togethe
   T_EQ(stats_of(d).allocation[TIDE_STAT_ALL].peak, 2);
 }
 
-typedef struct shown {
-  uint64_t bytes;
-  uint64_t allocated;
-  uint64_t in_blocks;
-  uint64_t allocated_in_blocks;
-} shown;
-
-static bool show_segment(void* user, const tide_segment_info* segment) {
-  shown* const s = user;
-  s->bytes += segment->bytes;
-  s->allocated += segment->allocated_bytes;
-  return true;
-}
-
-static bool show_block(void* user, const tide_block_info* block) {
-  shown* const s = user;
-  s->in_blocks += block->bytes;
-  if (block->state == TIDE_BLOCK_ALLOCATED) s->allocated_in_blocks += block->bytes;
-  return true;
-}
-
 TIDE_TEST(test_tcache__a_visit_adds_up_to_the_statistics) {
-  (void)m;
-  shown s = { 0, 0, 0, 0 };
-  const tide_device_visitor visitor = { show_segment, show_block, &s };
+  uint64_t bytes[2] = { 0, 0 };  // of segments, and of blocks
+  uint64_t allocated[2] = { 0, 0 };
   for (size_t i = 0; i < MANY; ++i) {
     const tide_block block = take(d, NULL, 1 + 2609 * i);
     if (i % 3 == 0) give(d, block);
   }
 
-  T_OK(tide_device_visit(d, &visitor));
+  const seen s = look(d);
 
-  T_EQ(s.bytes, reserved(d));
-  T_EQ(s.in_blocks, reserved(d));
-  T_EQ(s.allocated, (uint64_t)current(d, allocated_bytes));
-  T_EQ(s.allocated_in_blocks, (uint64_t)current(d, allocated_bytes));
+  for (size_t i = 0; i < s.segment_count; ++i) {
+    bytes[0] += s.segments[i].bytes;
+    allocated[0] += s.segments[i].allocated_bytes;
+  }
+  for (size_t i = 0; i < s.block_count; ++i) {
+    bytes[1] += s.blocks[i].bytes;
+    if (s.blocks[i].state == TIDE_BLOCK_ALLOCATED) allocated[1] += s.blocks[i].bytes;
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    T_EQ(bytes[i], reserved(d));
+    T_EQ(allocated[i], (uint64_t)current(d, allocated_bytes));
+  }
 }
 
 static size_t gather_one(void* user, uint64_t* frames, size_t capacity) {
@@ -189,8 +167,6 @@ static size_t gather_one(void* user, uint64_t* frames, size_t capacity) {
 }
 
 TIDE_TEST(test_tcache__what_was_at_hand_shows_no_stack) {
-  (void)m;
-  seen inside;
   tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
   history.level = TIDE_HISTORY_STATE;
   history.gather = gather_one;
@@ -199,7 +175,7 @@ TIDE_TEST(test_tcache__what_was_at_hand_shows_no_stack) {
 
   give(d, take(d, NULL, 1000));
 
-  look(d, &inside);
+  const seen inside = look(d);
   T_EQ(inside.segments[0].stack, 0);
   for (size_t i = 0; i < inside.block_count; ++i) T_EQ(inside.blocks[i].stack, 0);
 }
@@ -208,7 +184,6 @@ TIDE_TEST(test_tcache__what_was_at_hand_shows_no_stack) {
 // Releases
 
 TIDE_TEST(test_tcache__a_block_at_hand_is_nobodys) {
-  (void)m;
   tide_block found;
   const tide_block block = take(d, NULL, 1000);
   give(d, block);
@@ -230,20 +205,6 @@ static void* release_all(void* user) {
   rival* const r = user;
   for (size_t i = 0; i < MANY; ++i) r->released += tide_device_release(r->d, r->blocks[i]) == TIDE_OK;
   return NULL;
-}
-
-TIDE_TEST(test_tcache__of_two_releases_one_is_refused) {
-  (void)m;
-  tide_block blocks[MANY];
-  pthread_t threads[2];
-  rival rivals[2] = { { d, blocks, 0 }, { d, blocks, 0 } };
-  for (size_t i = 0; i < MANY; ++i) blocks[i] = take(d, NULL, 512 * (1 + i % 40));
-
-  for (size_t i = 0; i < 2; ++i) t_thread_start(&threads[i], release_all, &rivals[i]);
-  for (size_t i = 0; i < 2; ++i) t_thread_join(threads[i]);
-
-  T_EQ(rivals[0].released + rivals[1].released, MANY);
-  T_EQ(current(d, allocation), 0);
 }
 
 typedef struct announcer {

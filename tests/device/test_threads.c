@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Many threads at once, with contents checked; and callbacks, which run with no lock held: one that blocks
-// holds nobody else up, and one may use the allocator.
+// Many threads at once, with contents checked. Also callbacks, which are called with no lock held: one that
+// blocks delays no other thread, and each may use the allocator.
 #include "device/devices.h"
 
 enum { THREADS = 8, LIVE = 12, MARK = 64 };
@@ -14,13 +14,10 @@ typedef struct worker {
   tide_machine* m;
   tide_device_cache* d;
   tide_stream stream;
-  tide_stream side;  // NULL: nothing is announced
-  uint8_t* window;   // pinned memory of its own
+  uint8_t* window;  // pinned memory of its own
   size_t max_bytes;
   size_t steps;
   t_rng rng;
-  struct exchange* exchange;  // NULL: releases all itself
-  tide_pool pool;             // 0: the default pool
   pthread_t thread;
 } worker;
 
@@ -29,12 +26,6 @@ typedef struct piece {
   size_t bytes;
   uint8_t value;
 } piece;
-
-// Where threads leave pieces for others to release.
-typedef struct exchange {
-  pthread_mutex_t lock;
-  piece pieces[THREADS];
-} exchange;
 
 static void piece_mark(const worker* w, const piece* p) {
   const size_t part = p->bytes < MARK ? p->bytes : MARK;
@@ -60,21 +51,9 @@ static void piece_take(worker* w, piece* p) {
   piece_mark(w, p);
 }
 
-// Changes a piece for one that another thread left, or for none.
-static void piece_exchange(worker* w, piece* p) {
-  const size_t at = (size_t)t_rng_below(&w->rng, THREADS);
-  (void)pthread_mutex_lock(&w->exchange->lock);
-  const piece other = w->exchange->pieces[at];
-  w->exchange->pieces[at] = *p;
-  (void)pthread_mutex_unlock(&w->exchange->lock);
-  *p = other;
-}
-
 static void piece_give(worker* w, piece* p) {
-  if (w->exchange != NULL) piece_exchange(w, p);
   if (p->bytes == 0) return;
   piece_check(w, p);
-  if (w->side != NULL && t_rng_below(&w->rng, 2) == 0) announce(w->d, p->block, w->side);
   if (t_rng_below(&w->rng, 4) == 0) T_OK(tide_device_release_address(w->d, p->block.address));
   else give(w->d, p->block);
   p->bytes = 0;
@@ -83,23 +62,20 @@ static void piece_give(worker* w, piece* p) {
 static void* worker_run(void* user) {
   worker* const w = user;
   piece pieces[LIVE] = { 0 };
-  if (w->pool != 0) scope_open(w->d, w->pool);
   for (size_t i = 0; i < w->steps; ++i) {
     piece* const p = &pieces[t_rng_below(&w->rng, LIVE)];
     if (p->bytes == 0) piece_take(w, p);
     else piece_give(w, p);
   }
-  if (w->pool != 0) scope_close(w->d, w->pool);
-  w->exchange = NULL;
   for (size_t i = 0; i < LIVE; ++i) piece_give(w, &pieces[i]);
   return NULL;
 }
 
-// Threads with a stream each, or all with the first one.
-static void crew_make(worker* crew, tide_machine* m, tide_device_cache* d, bool is_one_stream) {
+// Of two threads in a row, one has a stream of its own, and one the common stream.
+static void crew_make(worker* crew, tide_machine* m, tide_device_cache* d) {
   for (size_t i = 0; i < THREADS; ++i) {
     crew[i] = (worker){ .m = m, .d = d, .max_bytes = 256 * KIB, .steps = t_scaled(300), .rng = t_rng_new(i) };
-    crew[i].stream = is_one_stream && i > 0 ? crew[0].stream : side_new(m);
+    crew[i].stream = i % 2 == 0 && i > 0 ? crew[0].stream : side_new(m);
     crew[i].window = pinned_new(m, 2 * MARK);
   }
 }
@@ -117,87 +93,6 @@ static void crew_expect_done(tide_device_cache* d) {
   T_EQ(current(d, allocation), 0);
   T_EQ(current(d, active), 0);
   T_EQ(current(d, reserved_bytes), 0);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Together
-
-DEVICE_TEST(test_device__threads_with_own_streams_keep_contents) {
-  worker crew[THREADS];
-  crew_make(crew, m, d, false);
-
-  crew_start(crew);
-  crew_join(crew);
-
-  crew_expect_done(d);
-}
-
-DEVICE_TEST(test_device__threads_on_one_stream_keep_contents) {
-  worker crew[THREADS];
-  crew_make(crew, m, d, true);
-
-  crew_start(crew);
-  crew_join(crew);
-
-  crew_expect_done(d);
-}
-
-DEVICE_TEST(test_device__threads_release_blocks_of_each_other) {
-  worker crew[THREADS];
-  exchange x = { .lock = PTHREAD_MUTEX_INITIALIZER };
-  crew_make(crew, m, d, false);
-  for (size_t i = 0; i < THREADS; ++i) crew[i].exchange = &x;
-
-  crew_start(crew);
-  crew_join(crew);
-  for (size_t i = 0; i < THREADS; ++i) {
-    if (x.pieces[i].bytes != 0) give(d, x.pieces[i].block);
-  }
-
-  crew_expect_done(d);
-}
-
-DEVICE_TEST(test_device__threads_announce_streams) {
-  worker crew[THREADS];
-  const tide_stream side = side_new(m);
-  crew_make(crew, m, d, false);
-  for (size_t i = 0; i < THREADS; ++i) crew[i].side = i % 2 == 0 ? side : crew[i - 1].stream;
-
-  crew_start(crew);
-  for (int i = 0; i < 50; ++i) work_slowly(m, side);
-  crew_join(crew);
-
-  crew_expect_done(d);
-}
-
-DEVICE_TEST(test_device__threads_use_pools_of_their_own) {
-  worker crew[THREADS];
-  tide_pool pools[THREADS];
-  crew_make(crew, m, d, false);
-  for (size_t i = 0; i < THREADS; ++i) pools[i] = crew[i].pool = pool_new(d, NULL);
-
-  crew_start(crew);
-  crew_join(crew);
-
-  T_EQ(pool_reserved(d, TIDE_POOL_DEFAULT), 0);
-  for (size_t i = 0; i < THREADS; ++i) {
-    T_LT(0, pool_reserved(d, pools[i]));
-    T_OK(tide_device_pool_drop(d, pools[i]));
-  }
-  crew_expect_done(d);
-}
-
-DEVICE_TEST(test_device__threads_use_expandable_segments) {
-  worker crew[THREADS];
-  expand(m, d);
-  crew_make(crew, m, d, false);
-  for (size_t i = 0; i < THREADS; i += 4) crew[i].max_bytes = 6 * MIB;
-
-  crew_start(crew);
-  for (int i = 0; i < 20; ++i) trim(d);
-  crew_join(crew);
-
-  crew_expect_done(d);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -226,16 +121,19 @@ static void* trim_again_and_again(void* user) {
   return NULL;
 }
 
-DEVICE_TEST(test_device__threads_work_while_another_trims) {
+// The crew works while another thread does something again and again.
+static void crew_run_beside(tide_machine* m, tide_device_cache* d, void* (*function)(void*)) {
   worker crew[THREADS];
   meddler x;
-  crew_make(crew, m, d, false);
-
-  meddler_start(&x, d, trim_again_and_again);
+  crew_make(crew, m, d);
+  meddler_start(&x, d, function);
   crew_start(crew);
   crew_join(crew);
   meddler_end(&x);
+}
 
+DEVICE_TEST(test_device__threads_work_while_another_trims) {
+  crew_run_beside(m, d, trim_again_and_again);
   crew_expect_done(d);
 }
 
@@ -271,16 +169,8 @@ static void* look_again_and_again(void* user) {
 }
 
 DEVICE_TEST(test_device__threads_work_while_another_looks) {
-  worker crew[THREADS];
-  meddler x;
-  crew_make(crew, m, d, false);
   history_on(d);
-
-  meddler_start(&x, d, look_again_and_again);
-  crew_start(crew);
-  crew_join(crew);
-  meddler_end(&x);
-
+  crew_run_beside(m, d, look_again_and_again);
   crew_expect_done(d);
 }
 
@@ -296,16 +186,8 @@ static void* configure_again_and_again(void* user) {
 }
 
 DEVICE_TEST(test_device__threads_work_while_another_changes_options) {
-  worker crew[THREADS];
-  meddler x;
   need_virtual(m);
-  crew_make(crew, m, d, false);
-
-  meddler_start(&x, d, configure_again_and_again);
-  crew_start(crew);
-  crew_join(crew);
-  meddler_end(&x);
-
+  crew_run_beside(m, d, configure_again_and_again);
   crew_expect_done(d);
 }
 
@@ -317,26 +199,15 @@ static void* attach_again_and_again(void* user) {
   static atomic_int ignored;
   meddler* const x = user;
   while (!atomic_load(&x->is_over)) {
-    tide_observer observer = 0;
-    T_OK(tide_device_observe_trace(x->d, count_allocs, &ignored, &observer));
-    T_OK(tide_device_detach(x->d, observer));
+    T_OK(tide_device_detach(x->d, observe_trace(x->d, count_allocs, &ignored)));
   }
   return NULL;
 }
 
 DEVICE_TEST(test_device__observers_hear_every_request_of_every_thread) {
-  worker crew[THREADS];
-  meddler x;
-  tide_observer observer = 0;
   atomic_int heard = 0;
-  crew_make(crew, m, d, false);
-  T_OK(tide_device_observe_trace(d, count_allocs, &heard, &observer));
-
-  meddler_start(&x, d, attach_again_and_again);
-  crew_start(crew);
-  crew_join(crew);
-  meddler_end(&x);
-
+  const tide_observer observer = observe_trace(d, count_allocs, &heard);
+  crew_run_beside(m, d, attach_again_and_again);
   T_EQ(atomic_load(&heard), stats_of(d).allocation[0].allocated);
   T_OK(tide_device_detach(d, observer));
 }
@@ -354,12 +225,9 @@ static void* fill_to_the_limit(void* user) {
 }
 
 DEVICE_TEST(test_device__threads_together_stay_within_the_limit) {
-  (void)m;
-  pthread_t threads[THREADS];
   limit_to(d, 35 * MIB);
 
-  for (size_t i = 0; i < THREADS; ++i) t_thread_start(&threads[i], fill_to_the_limit, d);
-  for (size_t i = 0; i < THREADS; ++i) t_thread_join(threads[i]);
+  run_threads(THREADS, fill_to_the_limit, d);
 
   T_LE(stats_of(d).reserved_bytes[0].peak, 35 * MIB);
   T_EQ(current(d, allocation), 0);
@@ -383,12 +251,9 @@ static void* release_in_a_race(void* user) {
 }
 
 DEVICE_TEST(test_device__of_two_releases_at_once_one_succeeds) {
-  (void)m;
   for (size_t i = 0; i < t_scaled(100); ++i) {
     two_releases r = { .d = d, .block = take(d, NULL, 4096) };
-    pthread_t threads[2];
-    for (size_t k = 0; k < 2; ++k) t_thread_start(&threads[k], release_in_a_race, &r);
-    for (size_t k = 0; k < 2; ++k) t_thread_join(threads[k]);
+    run_threads(2, release_in_a_race, &r);
     T_EQ(atomic_load(&r.successes), 1);
   }
 
@@ -441,17 +306,19 @@ static bool block_on_reclaim(void* user, tide_device_cache* device) {
   return false;
 }
 
+// Others go on while the callback blocks.
+static void expect_nobody_held_up(blocker* b) {
+  blocker_start(b);
+  give(b->d, take(b->d, NULL, 14 * MIB));
+  trim(b->d);
+  blocker_end(b);
+  T_EQ(counter(b->d, num_device_alloc), 2);
+}
+
 DEVICE_TEST(test_device__a_reclaim_callback_that_blocks_holds_up_nobody) {
   blocker b = { .d = d, .m = m, .bytes = 12 * MIB };
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_reclaim(d, block_on_reclaim, &b, &observer));
-
-  blocker_start(&b);
-  give(d, take(d, NULL, 14 * MIB));
-  trim(d);
-  blocker_end(&b);
-
-  T_EQ(counter(d, num_device_alloc), 2);
+  observe_reclaim(d, block_on_reclaim, &b);
+  expect_nobody_held_up(&b);
 }
 
 static void block_on_alloc(void* user, const tide_trace_entry* entry) {
@@ -460,15 +327,8 @@ static void block_on_alloc(void* user, const tide_trace_entry* entry) {
 
 DEVICE_TEST(test_device__a_trace_observer_that_blocks_holds_up_nobody) {
   blocker b = { .d = d, .m = m, .bytes = 12 * MIB };
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_trace(d, block_on_alloc, &b, &observer));
-
-  blocker_start(&b);
-  give(d, take(d, NULL, 14 * MIB));
-  trim(d);
-  blocker_end(&b);
-
-  T_EQ(counter(d, num_device_alloc), 2);
+  observe_trace(d, block_on_alloc, &b);
+  expect_nobody_held_up(&b);
 }
 
 static void block_on_oom(void* user, const tide_oom* oom) {
@@ -484,9 +344,8 @@ static void* blocked_oom(void* user) {
 
 DEVICE_TEST(test_device__an_oom_observer_that_blocks_holds_up_nobody) {
   blocker b = { .d = d, .m = m };
-  tide_observer observer = 0;
   limit_to(d, 40 * MIB);
-  T_OK(tide_device_observe_oom(d, block_on_oom, &b, &observer));
+  observe_oom(d, block_on_oom, &b);
 
   atomic_store(&b.is_armed, true);
   t_thread_start(&b.thread, blocked_oom, &b);
@@ -507,11 +366,7 @@ static bool block_in_filter(void* user, tide_stream stream) {
 DEVICE_TEST(test_device__a_filter_that_blocks_holds_up_nobody) {
   blocker b = { .d = d, .m = m, .bytes = 12 * MIB };
   const tide_pool pool = pool_new(d, NULL);
-  tide_scope scope = TIDE_SCOPE_INIT;
-  scope.kind = TIDE_SCOPE_FILTER;
-  scope.filter = block_in_filter;
-  scope.user = &b;
-  T_OK(pool_begin_kept(d, pool, &scope));
+  filter_open(d, pool, block_in_filter, &b);
 
   blocker_start(&b);
   give(d, take(d, NULL, 14 * MIB));
@@ -548,14 +403,9 @@ static void* request_once(void* user) {
 }
 
 DEVICE_TEST(test_device__a_scope_is_closed_when_its_filter_is_asked_no_more) {
-  (void)m;
   parting p = { .d = d, .pool = pool_new(d, NULL) };
   pthread_t thread;
-  tide_scope scope = TIDE_SCOPE_INIT;
-  scope.kind = TIDE_SCOPE_FILTER;
-  scope.filter = part_late;
-  scope.user = &p;
-  T_OK(pool_begin_kept(d, p.pool, &scope));
+  filter_open(d, p.pool, part_late, &p);
 
   t_thread_start(&thread, request_once, &p);
   wait_for(&p.entered, 1);
@@ -576,13 +426,8 @@ static bool close_own_scope(void* user, tide_stream stream) {
 }
 
 DEVICE_TEST(test_device__a_filter_may_close_its_own_scope) {
-  (void)m;
   parting p = { .d = d, .pool = pool_new(d, NULL) };
-  tide_scope scope = TIDE_SCOPE_INIT;
-  scope.kind = TIDE_SCOPE_FILTER;
-  scope.filter = close_own_scope;
-  scope.user = &p;
-  T_OK(pool_begin_kept(d, p.pool, &scope));
+  filter_open(d, p.pool, close_own_scope, &p);
 
   give(d, take(d, NULL, 12 * MIB));
 
@@ -640,13 +485,7 @@ DEVICE_TEST(test_device__a_gathering_of_stacks_that_blocks_holds_up_nobody) {
   options.gather = gather_slowly;
   options.user = &b;
   T_OK(tide_device_history(d, &options));
-
-  blocker_start(&b);
-  give(d, take(d, NULL, 14 * MIB));
-  trim(d);
-  blocker_end(&b);
-
-  T_EQ(counter(d, num_device_alloc), 2);
+  expect_nobody_held_up(&b);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -677,14 +516,9 @@ static bool use_in_filter(void* user, tide_stream stream) {
 }
 
 DEVICE_TEST(test_device__a_filter_may_use_the_allocator) {
-  (void)m;
   user_of u = { .d = d };
   const tide_pool pool = pool_new(d, NULL);
-  tide_scope scope = TIDE_SCOPE_INIT;
-  scope.kind = TIDE_SCOPE_FILTER;
-  scope.filter = use_in_filter;
-  scope.user = &u;
-  T_OK(pool_begin_kept(d, pool, &scope));
+  filter_open(d, pool, use_in_filter, &u);
 
   (void)take(d, NULL, 12 * MIB);
 
@@ -699,10 +533,8 @@ static bool use_on_reclaim(void* user, tide_device_cache* device) {
 }
 
 DEVICE_TEST(test_device__a_reclaim_callback_may_use_the_allocator) {
-  (void)m;
   user_of u = { .d = d };
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_reclaim(d, use_on_reclaim, &u, &observer));
+  observe_reclaim(d, use_on_reclaim, &u);
 
   (void)take(d, NULL, 12 * MIB);
 
@@ -746,10 +578,8 @@ static void note_thread(void* user, const tide_trace_entry* entry) {
 }
 
 DEVICE_TEST(test_device__observers_are_called_on_the_thread_that_made_the_request) {
-  (void)m;
   pthread_t self = pthread_self();
-  tide_observer observer = 0;
-  T_OK(tide_device_observe_trace(d, note_thread, &self, &observer));
+  const tide_observer observer = observe_trace(d, note_thread, &self);
 
   give(d, take(d, NULL, 12 * MIB));
   trim(d);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The policy `tide`: memory that is mapped together from idle pieces. What is particular to it stands here:
-// a page has several addresses but counts once, blocks never share bytes, views stay and serve again, and
-// nothing is lost when the machine or the heap refuses something on the way. What both policies promise is
-// tested elsewhere.
+// The policy `tide`, which maps idle memory together. A page may have several addresses but counts once,
+// blocks never share bytes, and views stay and serve again. Other files test what both policies promise, and
+// prop_faults.c tests faults of the machine and of the heap.
 //
-// A comb is a row of equal blocks of which every other one was released: its holes together are a block that
-// only stitching can find.
+// A comb is a row of equal blocks, every other one released. Only stitching can serve a large request from
+// its holes.
 #include "device/devices.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -29,11 +28,6 @@ static tide_device_cache* tide_new(tide_machine* m, const tide_heap* heap) {
 // ---------------------------------------------------------------------------------------------------
 // What the tests share
 
-static uint64_t calls(const tide_machine* m, tide_call call) {
-  const tide_call_stats stats = tide_machine_call_stats(m, call);
-  return stats.calls - stats.failures;
-}
-
 // Calls of the machine that take or give memory or addresses.
 static uint64_t memory_calls(const tide_machine* m) {
   static const tide_call kinds[] = { TIDE_CALL_RAW_ALLOC,
@@ -48,10 +42,6 @@ static uint64_t memory_calls(const tide_machine* m) {
   uint64_t sum = 0;
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i) sum += calls(m, kinds[i]);
   return sum;
-}
-
-static uint64_t reservations(const tide_machine* m) {
-  return calls(m, TIDE_CALL_ADDRESS_RESERVE) - calls(m, TIDE_CALL_ADDRESS_RELEASE);
 }
 
 // A block and what is in it.
@@ -107,18 +97,22 @@ static void comb_end(tide_device_cache* d, const comb* c) {
 // ---------------------------------------------------------------------------------------------------
 // Stitching
 
-TIDE_TEST(test_tide__a_block_is_stitched_of_idle_pieces) {
+TIDE_TEST(test_tide__a_block_is_stitched_of_idle_pieces_and_its_view_serves_again) {
   const tide_stream stream = side_new(m);
   const comb c = comb_new(m, d, stream, 4, 4 * MIB);
   const int64_t reserved = current(d, reserved_bytes);
   const uint64_t made = calls(m, TIDE_CALL_PHYSICAL_NEW);
 
   const painted p = painted_new(m, d, stream, 16 * MIB, 99);
-
   T_EQ(current(d, reserved_bytes), reserved);
   T_EQ(calls(m, TIDE_CALL_PHYSICAL_NEW), made);
   painted_expect(m, &p);
   comb_expect(m, &c);
+  give(d, p.block);
+  const uint64_t before = calls(m, TIDE_CALL_ANY);
+
+  T_PTR_EQ(take(d, stream, 16 * MIB).address, p.block.address);
+  T_EQ(calls(m, TIDE_CALL_ANY), before);
 }
 
 TIDE_TEST(test_tide__without_need_nothing_is_stitched) {
@@ -132,19 +126,6 @@ TIDE_TEST(test_tide__without_need_nothing_is_stitched) {
 
   T_EQ(reservations(m), before + 1);  // the home
   T_EQ(current(d, reserved_bytes), 34 * MIB);
-}
-
-TIDE_TEST(test_tide__a_view_serves_again_without_a_call) {
-  const tide_stream stream = side_new(m);
-  (void)comb_new(m, d, stream, 4, 4 * MIB);
-  const tide_block first = take(d, stream, 16 * MIB);
-  give(d, first);
-  const uint64_t before = calls(m, TIDE_CALL_ANY);
-
-  const tide_block second = take(d, stream, 16 * MIB);
-
-  T_EQ(calls(m, TIDE_CALL_ANY), before);
-  T_PTR_EQ(second.address, first.address);
 }
 
 // Sizes that are no multiples of a handle, so that stitched blocks begin and end inside of some.
@@ -190,21 +171,6 @@ TIDE_TEST(test_tide__blocks_that_share_a_handle_share_no_bytes) {
   T_LT(1, reservations(m));
 }
 
-TIDE_TEST(test_tide__two_blocks_in_one_view_share_no_bytes) {
-  const tide_stream stream = side_new(m);
-  const comb c = comb_new(m, d, stream, 6, 4 * MIB);
-  give(d, take(d, stream, 24 * MIB));  // the view
-
-  const painted a = painted_new(m, d, stream, 9 * MIB, 91);
-  const painted b = painted_new(m, d, stream, 9 * MIB, 92);
-  const painted e = painted_new(m, d, stream, 4 * MIB, 93);
-
-  painted_expect(m, &a);
-  painted_expect(m, &b);
-  painted_expect(m, &e);
-  comb_expect(m, &c);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // A page counts once
 
@@ -224,154 +190,68 @@ TIDE_TEST(test_tide__a_page_counts_once_however_many_views_map_it) {
   if (!is_cuda(m)) T_EQ(free_before - free_bytes(m, 0), 32 * MIB);
 }
 
-static void expect_sums(tide_device_cache* d) {
-  static seen s;
-  tide_device_stats stats = stats_of(d);
-  uint64_t reserved = 0;
-  uint64_t allocated = 0;
-  uint64_t active = 0;
-  uint64_t requested = 0;
-  uint64_t in_blocks = 0;
-  look(d, &s);
-  for (size_t i = 0; i < s.segment_count; ++i) {
-    reserved += s.segments[i].bytes;
-    allocated += s.segments[i].allocated_bytes;
-    active += s.segments[i].active_bytes;
-    requested += s.segments[i].requested_bytes;
-    if (i > 0) T_LE(s.segments[i - 1].address + s.segments[i - 1].bytes, s.segments[i].address);
-  }
-  for (size_t i = 0; i < s.block_count; ++i) in_blocks += s.blocks[i].bytes;
-  T_EQ(reserved, (uint64_t)stats.reserved_bytes[0].current);
-  T_EQ(in_blocks, reserved);
-  T_EQ(allocated, (uint64_t)stats.allocated_bytes[0].current);
-  T_EQ(active, (uint64_t)stats.active_bytes[0].current);
-  T_EQ(requested, (uint64_t)stats.requested_bytes[0].current);
-}
-
-static size_t times_seen(tide_device_cache* d, const void* address, uint32_t state, size_t bytes) {
-  static seen s;
-  size_t times = 0;
-  look(d, &s);
-  for (size_t i = 0; i < s.block_count; ++i) {
-    if (s.blocks[i].address != (uint64_t)(uintptr_t)address) continue;
-    T_EQ(s.blocks[i].state, state);
-    T_EQ(s.blocks[i].requested_bytes, bytes);
-    times++;
-  }
-  return times;
-}
-
-TIDE_TEST(test_tide__a_visit_adds_up_to_the_statistics) {
+TIDE_TEST(test_tide__a_trim_gives_all_memory_back_and_all_works_on) {
   const tide_stream stream = side_new(m);
   const tide_stream other = side_new(m);
-  const comb c = comb_new(m, d, stream, 5, 3 * MIB);
-  gate g;
-  expect_sums(d);
-  const tide_block stitched = take(d, stream, 8 * MIB);
-  expect_sums(d);
-  const tide_block borrowed = take(d, other, 4 * MIB);
-  const tide_block small = take(d, other, 1000);
-  expect_sums(d);
-  hold_up(&g, m, other);
-  announce(d, stitched, other);
-  give(d, stitched);
-  expect_sums(d);
+  const size_t free_before = free_bytes(m, 0);
+  const uint64_t ranges = reservations(m);
 
-  for (size_t i = 0; i < c.holes; ++i) {
-    T_EQ(times_seen(d, c.teeth[i].block.address, TIDE_BLOCK_ALLOCATED, 3 * MIB), 1);
-  }
-  T_EQ(times_seen(d, borrowed.address, TIDE_BLOCK_ALLOCATED, 4 * MIB), 1);
-  T_EQ(times_seen(d, small.address, TIDE_BLOCK_ALLOCATED, 1000), 1);
-  T_EQ(times_seen(d, stitched.address, TIDE_BLOCK_PENDING, 8 * MIB), 1);
-  let_go(&g);
-  T_OK(tide_device_poll(d));
-  expect_sums(d);
-  comb_end(d, &c);
-  give(d, borrowed);
-  expect_sums(d);
-}
-
-TIDE_TEST(test_tide__statistics_are_zero_when_all_is_given_back) {
-  const tide_stream stream = side_new(m);
-  const comb c = comb_new(m, d, stream, 5, 3 * MIB);
-  give(d, take(d, stream, 13 * MIB));
-  comb_end(d, &c);
-
-  trim(d);
-
-  const tide_device_stats stats = stats_of(d);
-  for (int kind = 0; kind < TIDE_STAT_KINDS; ++kind) {
-    T_EQ(stats.reserved_bytes[kind].current, 0);
-    T_EQ(stats.active_bytes[kind].current, 0);
-    T_EQ(stats.allocated_bytes[kind].current, 0);
-    T_EQ(stats.reserved_bytes[kind].allocated, stats.reserved_bytes[kind].freed);
+  for (int i = 0; i < 3; ++i) {
+    const comb c = comb_new(m, d, stream, 5, 3 * MIB);
+    give(d, take(d, stream, 12 * MIB));
+    give(d, take(d, other, 9 * MIB));
+    const painted p = painted_new(m, d, stream, 14 * MIB, 50);
+    painted_expect(m, &p);
+    comb_expect(m, &c);
+    comb_end(d, &c);
+    give(d, p.block);
+    trim(d);
+    const tide_device_stats stats = stats_of(d);
+    for (int kind = 0; kind < TIDE_STAT_KINDS; ++kind) {
+      T_EQ(stats.reserved_bytes[kind].current, 0);
+      T_EQ(stats.active_bytes[kind].current, 0);
+      T_EQ(stats.allocated_bytes[kind].current, 0);
+      T_EQ(stats.reserved_bytes[kind].allocated, stats.reserved_bytes[kind].freed);
+    }
+    T_EQ(reservations(m), ranges);
+    if (!is_cuda(m)) T_EQ(free_bytes(m, 0), free_before);
   }
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Addresses
 
+static void expect_no_block_at(tide_device_cache* d, void* address) {
+  tide_block found = block_none;
+  T_STATUS(tide_device_find(d, address, &found), TIDE_ERR_HANDLE);
+  T_STATUS(tide_device_release_address(d, address), TIDE_ERR_HANDLE);
+}
+
 TIDE_TEST(test_tide__a_stitched_block_is_found_by_its_address) {
   const tide_stream stream = side_new(m);
   const comb c = comb_new(m, d, stream, 4, 4 * MIB);
-  const tide_block block = take(d, stream, 16 * MIB);
-  tide_block found = block_none;
-
-  T_OK(tide_device_find(d, block.address, &found));
-
-  T_PTR_EQ(found.address, block.address);
-  T_EQ(found.handle, block.handle);
-  for (size_t i = 512; i < 16 * MIB; i += MIB + 512) {
-    T_STATUS(tide_device_find(d, bytes_of(block) + i, &found), TIDE_ERR_HANDLE);
-    T_STATUS(tide_device_release_address(d, bytes_of(block) + i), TIDE_ERR_HANDLE);
-  }
-  for (size_t i = 0; i < c.holes; ++i) {  // its pieces have other addresses, at which nothing is handed out
-    T_STATUS(tide_device_find(d, c.gaps[i], &found), TIDE_ERR_HANDLE);
-    T_STATUS(tide_device_release_address(d, c.gaps[i]), TIDE_ERR_HANDLE);
-  }
-  T_EQ(current(d, allocated_bytes), 32 * MIB);
-}
-
-TIDE_TEST(test_tide__a_stitched_block_is_released_by_its_address_once) {
-  const tide_stream stream = side_new(m);
-  (void)comb_new(m, d, stream, 4, 4 * MIB);
-  const tide_block block = take(d, stream, 16 * MIB);
-  tide_block found = block_none;
-
-  T_OK(tide_device_release_address(d, block.address));
-
-  T_EQ(current(d, allocated_bytes), 16 * MIB);
-  T_STATUS(tide_device_release_address(d, block.address), TIDE_ERR_HANDLE);
-  T_STATUS(tide_device_release(d, block), TIDE_ERR_HANDLE);
-  T_STATUS(tide_device_find(d, block.address, &found), TIDE_ERR_HANDLE);
-  const tide_block again = take(d, stream, 16 * MIB);
-  T_STATUS(tide_device_release(d, block), TIDE_ERR_HANDLE);  // of its earlier life
-  give(d, again);
-}
-
-TIDE_TEST(test_tide__the_base_of_a_stitched_block_is_where_its_handles_begin) {
-  const tide_stream stream = side_new(m);
-  (void)comb_new(m, d, stream, 4, 4 * MIB);
-  const tide_block block = take(d, stream, 16 * MIB);
-  void* base = d;
-  size_t bytes = 1;
-
-  T_OK(tide_device_base(d, block.address, &base, &bytes));
-
-  T_LE((uintptr_t)base, (uintptr_t)block.address);
-  T_LE((uintptr_t)block.address + 16 * MIB, (uintptr_t)base + bytes);
-}
-
-TIDE_TEST(test_tide__memory_that_is_lent_is_not_handed_out_at_its_home) {
-  const tide_stream stream = side_new(m);
-  const comb c = comb_new(m, d, stream, 4, 4 * MIB);
   const painted p = painted_new(m, d, stream, 16 * MIB, 77);
+  tide_block found = block_none;
 
-  const tide_block block = take(d, stream, 4 * MIB);
-
-  for (size_t i = 0; i < c.holes; ++i) T_CHECK(block.address != c.gaps[i]);
-
+  T_OK(tide_device_find(d, p.block.address, &found));
+  T_PTR_EQ(found.address, p.block.address);
+  T_EQ(found.handle, p.block.handle);
+  for (size_t i = 512; i < 16 * MIB; i += MIB + 512) expect_no_block_at(d, bytes_of(p.block) + i);
+  const tide_block other = take(d, stream, 4 * MIB);
+  for (size_t i = 0; i < c.holes; ++i) {  // the memory is lent, and not handed out at its home
+    expect_no_block_at(d, c.gaps[i]);
+    T_CHECK(other.address != c.gaps[i]);
+  }
+  give(d, other);
   painted_expect(m, &p);
+  T_EQ(current(d, allocated_bytes), 32 * MIB);
+  T_OK(tide_device_release_address(d, p.block.address));
+  T_EQ(current(d, allocated_bytes), 16 * MIB);
+  expect_no_block_at(d, p.block.address);
+  T_STATUS(tide_device_release(d, p.block), TIDE_ERR_HANDLE);
+  (void)take(d, stream, 16 * MIB);
+
+  T_STATUS(tide_device_release(d, p.block), TIDE_ERR_HANDLE);  // its handle is of the earlier allocation
 }
 
 TIDE_TEST(test_tide__memory_is_mapped_at_home_when_it_is_used_there) {
@@ -392,28 +272,6 @@ TIDE_TEST(test_tide__memory_is_mapped_at_home_when_it_is_used_there) {
 
 // ---------------------------------------------------------------------------------------------------
 // Trimming
-
-TIDE_TEST(test_tide__a_trim_gives_all_memory_back_and_all_works_on) {
-  const tide_stream stream = side_new(m);
-  const tide_stream other = side_new(m);
-  const size_t free_before = free_bytes(m, 0);
-  const uint64_t ranges = reservations(m);
-
-  for (int i = 0; i < 3; ++i) {
-    const comb c = comb_new(m, d, stream, 5, 3 * MIB);
-    give(d, take(d, stream, 12 * MIB));
-    give(d, take(d, other, 9 * MIB));
-    const painted p = painted_new(m, d, stream, 14 * MIB, 50);
-    painted_expect(m, &p);
-    comb_expect(m, &c);
-    comb_end(d, &c);
-    give(d, p.block);
-    trim(d);
-    T_EQ(current(d, reserved_bytes), 0);
-    T_EQ(reservations(m), ranges);
-    if (!is_cuda(m)) T_EQ(free_bytes(m, 0), free_before);
-  }
-}
 
 TIDE_TEST(test_tide__a_trim_keeps_the_contents_of_stitched_blocks) {
   const tide_stream stream = side_new(m);
@@ -441,9 +299,7 @@ TIDE_TEST(test_tide__a_trim_takes_memory_from_a_view_that_holds_a_block) {
   const painted p = painted_new(m, d, stream, 5 * MIB, 70);  // in the same view
   const int64_t reserved = current(d, reserved_bytes);
 
-  trim(d);
-
-  T_EQ(current(d, reserved_bytes), reserved - (int64_t)(10 * MIB));
+  expect_trimmed(d, reserved - (int64_t)(10 * MIB));
   painted_expect(m, &p);
   device_expect_valid(d);
   give(d, p.block);
@@ -480,8 +336,7 @@ TIDE_TEST(test_tide__growing_and_trimming_without_end) {
   }
 
   for (size_t i = 0; i < count; ++i) give(d, kept[i]);
-  trim(d);
-  T_EQ(current(d, reserved_bytes), 0);
+  expect_trimmed(d, 0);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -546,26 +401,18 @@ static uint64_t handles_of(tide_machine* m, tide_device_cache* d, uint64_t bytes
 
 T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
   tide_machine* const m = dry_of(1024 * 64 * MIB);
-  tide_device_cache* const d = tide_new(m, NULL);
+  tide_device_cache* const d = device_with(m, "policy:tide");
   T_EQ(handles_of(m, d, 1024 * MIB), 128);  // of 8 MiB, 1/120 of the peak
   T_EQ(handles_of(m, d, 16 * MIB), 8);      // of 2 MiB, which is the least, as 1/1024 is
   (void)take(d, NULL, 4096 * MIB);
   T_EQ(handles_of(m, d, 16 * MIB), 4);    // of 4 MiB, 1/1024 of 5152 MiB
   T_EQ(handles_of(m, d, 768 * MIB), 23);  // of 34 MiB: 768 * 768 / 5920 / 3, rounded up
   tide_device_free(d);
-  tide_machine_free(m);
-}
 
-T_TEST(test_tide__no_handle_is_larger_than_the_options_say) {
-  tide_machine* const m = dry_of(1024 * 64 * MIB);
-  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  tide_device_cache* d = NULL;
-  options.policy = TIDE_POLICY_TIDE;
-  options.tide_most_handle_bytes = 4 * MIB;
-  T_OK(tide_device_new(m, 0, &options, &d));
-  T_EQ(handles_of(m, d, 4096 * MIB), 1024);
-  T_EQ(handles_of(m, d, 16 * MIB), 4);
-  tide_device_free(d);
+  tide_device_cache* const small = device_with(m, "policy:tide,tide_most_handle_mb:4");
+  T_EQ(handles_of(m, small, 4096 * MIB), 1024);
+  T_EQ(handles_of(m, small, 16 * MIB), 4);
+  tide_device_free(small);
   tide_machine_free(m);
 }
 
@@ -593,29 +440,6 @@ static uint64_t views_behind_small_blocks(size_t count) {
 T_TEST(test_tide__small_blocks_decide_nothing_for_large_ones) {
   T_EQ(views_behind_small_blocks(0), 0);
   T_EQ(views_behind_small_blocks(256), 0);
-}
-
-TIDE_TEST(test_tide__a_limit_is_never_passed) {
-  const tide_stream streams[2] = { side_new(m), side_new(m) };
-  t_rng rng = { 7 };
-  tide_block blocks[24] = { { NULL, 0 } };
-  limit_to(d, 48 * MIB);
-  size_t refused = 0;
-
-  for (int i = 0; i < 600; ++i) {
-    tide_block* const block = &blocks[t_rng_below(&rng, 24)];
-    if (block->address != NULL) {
-      give(d, *block);
-      *block = block_none;
-    } else {
-      const size_t bytes = 512 + t_rng_below(&rng, i % 8 == 0 ? 512 * KIB : 7 * MIB);
-      refused += tide_device_alloc(d, streams[t_rng_below(&rng, 2)], bytes, block) != TIDE_OK;
-    }
-    T_LE(current(d, reserved_bytes), (int64_t)(48 * MIB));
-  }
-
-  T_CHECK(refused > 0);
-  T_EQ(counter(d, num_ooms), (int64_t)refused);
 }
 
 TIDE_TEST(test_tide__at_the_limit_memory_is_stitched_before_the_error) {
@@ -670,21 +494,17 @@ TIDE_TEST(test_tide__an_error_leaves_everything_usable) {
 // Fills the limit with blocks of 4 MiB, the device or a part of it, and makes every other one idle.
 #define PIECES 16
 
-static void fragment(tide_device_cache* d, const tide_stream streams[2], tide_block kept[PIECES]) {
+TIDE_TEST(test_tide__idle_memory_of_all_streams_is_found) {
+  const tide_stream streams[2] = { side_new(m), side_new(m) };
   tide_block passing[PIECES];
   limit_to(d, 2 * PIECES * 4 * MIB);
   for (size_t i = 0; i < PIECES; ++i) {
     passing[i] = take(d, streams[i % 2], 4 * MIB);
-    kept[i] = take(d, streams[i % 2], 4 * MIB);
+    (void)take(d, streams[i % 2], 4 * MIB);
   }
   for (size_t i = 0; i < PIECES; ++i) give(d, passing[i]);
-}
 
-TIDE_TEST(test_tide__idle_memory_of_all_streams_is_found) {
-  const tide_stream streams[2] = { side_new(m), side_new(m) };
-  tide_block kept[PIECES];
-  fragment(d, streams, kept);
-
+  for (int i = 0; i < 3; ++i) give(d, take(d, streams[i % 2], 60 * MIB));
   const painted p = painted_new(m, d, side_new(m), PIECES * 4 * MIB, 55);
 
   painted_expect(m, &p);
@@ -700,13 +520,15 @@ DEVICE_TEST_OVER(test_tide__a_full_device_in_pieces_serves_one_large_block, devi
   T_EQ(free_bytes(m, 0), 0);
   for (size_t i = 0; i < count; i += 2) give(d, blocks[i]);
 
-  const painted p = painted_new(m, d, stream, MACHINE_CAPACITY / 2, 66);
-
-  painted_expect(m, &p);
+  const tide_block block = take(d, stream, MACHINE_CAPACITY / 2);
+  for (size_t i = 0; i < MACHINE_CAPACITY / 2; i += 4 * MIB) {
+    device_fill(m, 0, bytes_of(block) + i, 66, 64 * KIB);
+    expect_filled(m, 0, bytes_of(block) + i, 66, 64 * KIB);
+  }
   expect_oom(d, stream, 4 * MIB);
 }
 
-TIDE_TEST(test_tide__idle_memory_of_small_blocks_is_found) {
+TIDE_TEST(test_tide__idle_memory_of_small_blocks_serves_large_ones_and_the_other_way_round) {
   const tide_stream stream = side_new(m);
   tide_block small[32];
   limit_to(d, 32 * MIB);
@@ -714,59 +536,11 @@ TIDE_TEST(test_tide__idle_memory_of_small_blocks_is_found) {
   for (size_t i = 0; i < 32; ++i) give(d, small[i]);
 
   const painted p = painted_new(m, d, stream, 32 * MIB, 67);
-
   painted_expect(m, &p);
-}
+  give(d, p.block);
+  const painted q = painted_new(m, d, side_new(m), 1000, 68);
 
-TIDE_TEST(test_tide__idle_memory_of_large_blocks_is_found_for_small_ones) {
-  const tide_stream stream = side_new(m);
-  limit_to(d, 8 * MIB);
-  give(d, take(d, side_new(m), 8 * MIB));
-
-  const painted p = painted_new(m, d, stream, 1000, 68);
-
-  painted_expect(m, &p);
-}
-
-TIDE_TEST(test_tide__memory_that_waits_for_announced_work_is_found) {
-  const tide_stream stream = side_new(m);
-  const tide_stream other = side_new(m);
-  limit_to(d, 16 * MIB);
-  for (int i = 0; i < 4; ++i) {
-    tide_block blocks[4];
-    for (size_t k = 0; k < 4; ++k) blocks[k] = take(d, stream, 4 * MIB);
-    for (size_t k = 0; k < 4; ++k) {
-      work_slowly(m, other);
-      announce(d, blocks[k], other);
-      give(d, blocks[k]);
-    }
-    const painted p = painted_new(m, d, stream, 16 * MIB, (uint8_t)(i + 1));
-    painted_expect(m, &p);
-    give(d, p.block);
-  }
-}
-
-TIDE_TEST(test_tide__memory_of_pools_without_users_is_found) {
-  const tide_stream stream = side_new(m);
-  const tide_pool pool = pool_new(d, NULL);
-  limit_to(d, 16 * MIB);
-  give(d, take_in(d, pool, stream, 12 * MIB));
-  expect_oom(d, stream, 8 * MIB);
-  T_OK(tide_device_pool_drop(d, pool));
-
-  const painted p = painted_new(m, d, stream, 16 * MIB, 69);
-
-  painted_expect(m, &p);
-}
-
-TIDE_TEST(test_tide__observed_requests_that_are_stitched_are_no_ooms) {
-  const tide_stream streams[2] = { side_new(m), side_new(m) };
-  tide_block kept[PIECES];
-  fragment(d, streams, kept);
-
-  for (int i = 0; i < 3; ++i) give(d, take(d, streams[i % 2], 60 * MIB));
-
-  T_EQ(counter(d, num_ooms), 0);
+  painted_expect(m, &q);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -787,26 +561,24 @@ static void loop_round(tide_device_cache* d, tide_stream stream, uint64_t layout
   for (size_t i = 0; i < LOOP_BLOCKS; ++i) give(d, blocks[i]);
 }
 
-TIDE_TEST(test_tide__a_loop_comes_to_rest) {
-  const tide_stream stream = side_new(m);
-  for (int i = 0; i < 6; ++i) loop_round(d, stream, 1, 1);
+// Rounds of a loop in which layouts and streams take turns. The second half makes no call of the machine.
+static void expect_rest(tide_machine* m, tide_device_cache* d, uint64_t rounds, uint64_t layouts,
+                        uint64_t stream_count) {
+  const tide_stream streams[2] = { side_new(m), side_new(m) };
+  uint64_t before = 0;
+  for (uint64_t i = 0; i < 2 * rounds; ++i) {
+    if (i == rounds) before = stream_count == 1 ? calls(m, TIDE_CALL_ANY) : memory_calls(m);
+    loop_round(d, streams[i % stream_count], 1 + i % layouts, 1);
+  }
   T_LT(2, reservations(m));  // it has been stitching
-  const uint64_t before = calls(m, TIDE_CALL_ANY);
-
-  for (int i = 0; i < 6; ++i) loop_round(d, stream, 1, 1);
-
-  T_EQ(calls(m, TIDE_CALL_ANY), before);
+  T_EQ(stream_count == 1 ? calls(m, TIDE_CALL_ANY) : memory_calls(m), before);
 }
 
-TIDE_TEST(test_tide__a_loop_of_two_layouts_comes_to_rest) {
-  const tide_stream stream = side_new(m);
-  for (uint64_t i = 0; i < 12; ++i) loop_round(d, stream, 1 + i % 2, 1);
-  const uint64_t before = calls(m, TIDE_CALL_ANY);
+TIDE_TEST(test_tide__a_loop_comes_to_rest) { expect_rest(m, d, 6, 1, 1); }
 
-  for (uint64_t i = 0; i < 12; ++i) loop_round(d, stream, 1 + i % 2, 1);
+TIDE_TEST(test_tide__a_loop_of_two_layouts_comes_to_rest) { expect_rest(m, d, 12, 2, 1); }
 
-  T_EQ(calls(m, TIDE_CALL_ANY), before);
-}
+TIDE_TEST(test_tide__a_loop_on_two_streams_comes_to_rest) { expect_rest(m, d, 12, 1, 2); }
 
 // What a step leaves lives into the next one, so the layouts of steps differ although their sizes are equal.
 TIDE_TEST(test_tide__a_loop_whose_results_live_on_comes_to_rest) {
@@ -825,16 +597,6 @@ TIDE_TEST(test_tide__a_loop_whose_results_live_on_comes_to_rest) {
   T_EQ(memory_calls(m), before);
 }
 
-TIDE_TEST(test_tide__a_loop_on_two_streams_comes_to_rest) {
-  const tide_stream streams[2] = { side_new(m), side_new(m) };
-  for (int i = 0; i < 12; ++i) loop_round(d, streams[i % 2], 4, 1);
-  const uint64_t before = memory_calls(m);
-
-  for (int i = 0; i < 12; ++i) loop_round(d, streams[i % 2], 4, 1);
-
-  T_EQ(memory_calls(m), before);
-}
-
 T_TEST(test_tide__little_more_is_reserved_than_was_handed_out_at_once) {
   tide_machine* m = NULL;
   T_OK(tide_machine_new_dry(NULL, &m));
@@ -849,39 +611,31 @@ T_TEST(test_tide__little_more_is_reserved_than_was_handed_out_at_once) {
   tide_machine_free(m);
 }
 
-// The addresses of views are worth eight times the memory at most.
-TIDE_TEST(test_tide__views_that_are_not_used_any_more_are_given_back) {
-  const tide_stream stream = side_new(m);
+// The addresses of views are at most eight times the memory.
+static void expect_views_given_back(tide_machine* m, tide_device_cache* d, size_t count, bool frees_streams) {
   give(d, take(d, side_new(m), 512));  // with a second stream, releases leave marks
-  const comb c = comb_new(m, d, stream, 4, 4 * MIB);
+  const comb c = comb_new(m, d, side_new(m), 4, 4 * MIB);
   const uint64_t before = reservations(m);
 
-  for (size_t i = 0; i < 40; ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const tide_stream passing = side_new(m);
     const tide_block block = take(d, passing, 16 * MIB);
     paint(m, passing, block, 100, MIB);
     stream_finish(m, 0, passing);  // a view stays while its work runs
     give(d, block);
+    if (frees_streams) T_OK(tide_machine_stream_free(m, 0, passing));
   }
 
-  T_LE(reservations(m), before + 40 + 8 * 2 + 2);  // with a home for each stream
+  T_LE(reservations(m), before + count + 8 * 2 + 2);  // with a home for each stream
   comb_expect(m, &c);
 }
 
-DEVICE_TEST_OVER(test_tide__views_of_streams_that_are_gone_are_given_back, device_tide) {
-  const tide_stream stream = side_new(m);
-  give(d, take(d, side_new(m), 512));
-  (void)comb_new(m, d, stream, 4, 4 * MIB);
-  const uint64_t before = reservations(m);
+TIDE_TEST(test_tide__views_that_are_not_used_any_more_are_given_back) {
+  expect_views_given_back(m, d, 40, false);
+}
 
-  for (size_t i = 0; i < 60; ++i) {
-    const tide_stream passing = side_new(m);
-    give(d, take(d, passing, 16 * MIB));
-    stream_finish(m, 0, passing);
-    T_OK(tide_machine_stream_free(m, 0, passing));
-  }
-
-  T_LE(reservations(m), before + 60 + 8 * 2 + 2);
+TIDE_TEST(test_tide__views_of_streams_that_are_gone_are_given_back) {
+  expect_views_given_back(m, d, 60, true);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -932,20 +686,14 @@ T_TEST_OVER(test_tide__the_same_requests_are_decided_in_the_same_way, machine_em
 TIDE_TEST(test_tide__memory_of_a_graph_is_never_lent) {
   const tide_stream stream = side_new(m);
   const tide_pool pool = pool_new(d, NULL);
-  tide_scope scope = TIDE_SCOPE_INIT;
-  tide_launch graph = NULL;
-  scope.kind = TIDE_SCOPE_CAPTURE;
-  scope.stream = stream;
-  T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_THREAD_LOCAL));
-  T_OK(pool_begin_kept(d, pool, &scope));
+  capture_open(m, d, stream, pool);
   tide_block blocks[6];
   for (size_t i = 0; i < 6; ++i) {
     blocks[i] = take(d, stream, 3 * MIB);
     paint(m, stream, blocks[i], 200, 3 * MIB);
   }
   for (size_t i = 0; i < 6; i += 2) give(d, blocks[i]);
-  T_OK(tide_machine_capture_end(m, 0, stream, &graph));
-  T_OK(tide_device_pool_end(d, pool));
+  const tide_launch graph = capture_close(m, d, stream, pool);
   for (size_t i = 1; i < 6; i += 2) give(d, blocks[i]);
 
   limit_to(d, 18 * MIB + 32 * MIB);  // pressure
@@ -1011,23 +759,6 @@ TIDE_TEST(test_tide__in_a_capture_no_stream_is_waited_for) {
 // ---------------------------------------------------------------------------------------------------
 // Peers, observers, caching
 
-DEVICE_TEST_OVER(test_tide__a_peer_may_use_stitched_memory, device_tide_emulated) {
-  const tide_stream stream = side_new(m);
-  const tide_stream abroad = stream_new(m, 1, TIDE_STREAM_NON_BLOCKING);
-  (void)comb_new(m, d, stream, 4, 4 * MIB);
-  const tide_block before = take(d, stream, 8 * MIB);
-  T_STATUS(tide_machine_fill(m, 1, abroad, before.address, 1, 8 * MIB), TIDE_ERR_ACCESS);
-
-  T_OK(tide_device_enable_peer(d, 1));
-
-  const tide_block after = take(d, stream, 8 * MIB);
-  T_OK(tide_machine_fill(m, 1, abroad, before.address, 1, 8 * MIB));
-  T_OK(tide_machine_fill(m, 1, abroad, after.address, 2, 8 * MIB));
-  stream_finish(m, 1, abroad);
-  expect_filled(m, 0, bytes_of(before), 1, 8 * MIB);
-  expect_filled(m, 0, bytes_of(after), 2, 8 * MIB);
-}
-
 // Counts entries, and how many bytes are mapped after all of them.
 typedef struct ledger {
   size_t entries;
@@ -1050,9 +781,8 @@ TIDE_TEST(test_tide__observers_hear_of_every_piece) {
   const tide_stream stream = side_new(m);
   ledger heard = { 0, 0 };
   ledger kept = { 0, 0 };
-  tide_observer observer = 0;
   history_on(d);
-  T_OK(tide_device_observe_trace(d, ledger_add, &heard, &observer));
+  const tide_observer observer = observe_trace(d, ledger_add, &heard);
   tide_block teeth[96];
   for (size_t i = 0; i < 96; ++i) teeth[i] = take(d, stream, MIB);
   for (size_t i = 0; i < 96; i += 4) {
@@ -1088,12 +818,8 @@ TIDE_TEST(test_tide__stitched_blocks_outlive_caching) {
 }
 
 DEVICE_TEST_OVER(test_tide__a_home_without_addresses_is_followed_by_another, device_tide_emulated) {
-  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  tide_device_cache* small = NULL;
   need_virtual(m);
-  options.policy = TIDE_POLICY_TIDE;
-  options.address_reserve.fraction = 0.05;
-  T_OK(tide_device_new(m, 0, &options, &small));
+  tide_device_cache* const small = device_with(m, "policy:tide,expandable_segments_reserve:0.05");
   const tide_stream stream = side_new(m);
 
   const comb c = comb_new(m, small, stream, 5, 6 * MIB);
@@ -1110,217 +836,3 @@ DEVICE_TEST_OVER(test_tide__a_home_without_addresses_is_followed_by_another, dev
   tide_device_free(small);
   T_EQ(current(d, reserved_bytes), 0);
 }
-
-// ---------------------------------------------------------------------------------------------------
-// When the machine or the heap refuses something
-
-#define TRIP_BLOCKS 40
-#define TRIP_ENDS (16 * KIB)
-
-// A trip through everything the policy does. Each step may fail, and then the trip goes on without it.
-typedef struct trip {
-  tide_machine* m;
-  tide_device_cache* d;
-  tide_stream a;
-  tide_stream b;
-  size_t count;
-  size_t refused;
-  painted blocks[TRIP_BLOCKS];
-} trip;
-
-static void trip_expect_refusal(trip* t, tide_status status) {
-  T_CHECK(status == TIDE_ERR_NO_MEMORY || status == TIDE_ERR_MACHINE);
-  t->refused++;
-}
-
-// Of a block both ends are painted.
-static void trip_paint(const trip* t, const painted* p) {
-  T_OK(tide_machine_fill(t->m, 0, p->stream, bytes_of(p->block), p->value, TRIP_ENDS));
-  T_OK(tide_machine_fill(t->m, 0, p->stream, bytes_of(p->block) + p->bytes - TRIP_ENDS, p->value, TRIP_ENDS));
-}
-
-static void trip_take(trip* t, tide_stream stream, size_t bytes) {
-  painted* const p = &t->blocks[t->count++];
-  *p = (painted){ { NULL, 0 }, stream, bytes, (uint8_t)(t->count * 3) };
-  const tide_status status = tide_device_alloc(t->d, stream, bytes, &p->block);
-  if (status == TIDE_OK) trip_paint(t, p);
-  else trip_expect_refusal(t, status);
-  T_EQ(p->block.address != NULL, status == TIDE_OK);
-  device_expect_valid(t->d);
-}
-
-static void trip_give(trip* t, size_t index) {
-  painted* const p = &t->blocks[index];
-  give(t->d, p->block);
-  p->block = block_none;
-  device_expect_valid(t->d);
-}
-
-static void trip_trim(trip* t) {
-  const tide_status status = tide_device_trim(t->d, 0);
-  if (status != TIDE_OK) trip_expect_refusal(t, status);
-  device_expect_valid(t->d);
-}
-
-static void trip_record(trip* t, size_t index, tide_stream stream) {
-  if (t->blocks[index].block.address == NULL) return;
-  const tide_status status = tide_device_record(t->d, t->blocks[index].block, stream);
-  if (status != TIDE_OK) trip_expect_refusal(t, status);
-}
-
-static void trip_go(trip* t) {
-  for (size_t i = 0; i < 12; ++i) trip_take(t, t->a, 3 * MIB);  // 0 to 11; some of them are stitched
-  for (size_t i = 0; i < 12; i += 2) trip_give(t, i);
-  trip_take(t, t->a, 13 * MIB);  // 12: idle memory stitched
-  trip_take(t, t->a, 11 * MIB);  // 13: with new memory
-  trip_give(t, 12);
-  trip_take(t, t->b, 12 * MIB);   // 14: memory of another stream
-  trip_take(t, t->b, 400 * KIB);  // 15
-  trip_record(t, 14, t->a);
-  trip_give(t, 14);
-  for (size_t i = 1; i < 12; i += 4) trip_give(t, i);
-  trip_take(t, t->a, 6 * MIB);  // 16: home again
-  trip_take(t, t->a, 9 * MIB);  // 17
-  trip_take(t, t->a, 5 * MIB);  // 18
-  trip_give(t, 13);
-  trip_trim(t);
-  trip_take(t, t->b, 14 * MIB);  // 19
-  trip_take(t, t->a, 20 * MIB);  // 20
-}
-
-static void trip_end(trip* t) {
-  stream_finish(t->m, 0, t->a);
-  stream_finish(t->m, 0, t->b);
-  for (size_t i = 0; i < t->count; ++i) {
-    const painted* const p = &t->blocks[i];
-    if (p->block.address == NULL) continue;
-    expect_filled(t->m, 0, bytes_of(p->block), p->value, TRIP_ENDS);
-    expect_filled(t->m, 0, bytes_of(p->block) + p->bytes - TRIP_ENDS, p->value, TRIP_ENDS);
-    trip_give(t, i);
-  }
-  T_OK(tide_device_trim(t->d, 0));
-  T_EQ(current(t->d, reserved_bytes), 0);
-  T_EQ(current(t->d, active), 0);
-}
-
-// A trip on a fresh allocator that something is wrong with; a second one, with nothing wrong any more. True
-// if something was refused.
-static bool trip_make(tide_machine* m, counting_heap* records) {
-  const size_t free_before = free_bytes(m, 0);
-  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  trip t = { .m = m, .a = side_new(m), .b = side_new(m) };
-  const uint64_t ranges = reservations(m);
-  options.policy = TIDE_POLICY_TIDE;
-  options.heap = &records->heap;
-  if (tide_device_new(m, 0, &options, &t.d) != TIDE_OK) return true;
-  trip_go(&t);
-  tide_machine_fault_clear(m);
-  atomic_store(&records->fail_at, SIZE_MAX);
-  const bool is_refused = t.refused > 0 || atomic_load(&records->has_failed);
-  trip_end(&t);
-
-  t.count = t.refused = 0;
-  trip_go(&t);
-  T_EQ(t.refused, 0);
-  trip_end(&t);
-  tide_device_free(t.d);
-  T_EQ(atomic_load(&records->outstanding), 0);
-  T_EQ(reservations(m), ranges);
-  T_EQ(free_bytes(m, 0), free_before);
-  T_OK(tide_machine_stream_free(m, 0, t.a));
-  T_OK(tide_machine_stream_free(m, 0, t.b));
-  return is_refused;
-}
-
-// Faults that hit one call of a kind, and up to `count` of another from then on.
-typedef struct fault_case {
-  tide_call first;
-  tide_call then;
-  uint64_t count;
-} fault_case;
-
-static const fault_case single_faults[] = {
-  { TIDE_CALL_ADDRESS_RESERVE, TIDE_CALL_ANY, 0 },
-  { TIDE_CALL_PHYSICAL_NEW, TIDE_CALL_ANY, 0 },
-  { TIDE_CALL_MAP, TIDE_CALL_ANY, 0 },
-  { TIDE_CALL_SET_ACCESS, TIDE_CALL_ANY, 0 },
-  { TIDE_CALL_UNMAP, TIDE_CALL_ANY, 0 },
-  { TIDE_CALL_PHYSICAL_FREE, TIDE_CALL_ANY, 0 },
-  { TIDE_CALL_ADDRESS_RELEASE, TIDE_CALL_ANY, 0 },
-  { TIDE_CALL_EVENT_NEW, TIDE_CALL_ANY, 0 },
-  { TIDE_CALL_EVENT_RECORD, TIDE_CALL_ANY, 0 },
-  { TIDE_CALL_EVENT_QUERY, TIDE_CALL_ANY, 0 },
-  { TIDE_CALL_EVENT_SYNCHRONIZE, TIDE_CALL_ANY, 0 },
-  { TIDE_CALL_STREAM_WAIT, TIDE_CALL_ANY, 0 },
-  { TIDE_CALL_STREAM_SYNCHRONIZE, TIDE_CALL_ANY, 0 },
-  { TIDE_CALL_DEVICE_SYNCHRONIZE, TIDE_CALL_ANY, 0 },
-};
-static const fault_case double_faults[] = {
-  { TIDE_CALL_MAP, TIDE_CALL_UNMAP, 1 },
-  { TIDE_CALL_SET_ACCESS, TIDE_CALL_UNMAP, 1 },
-  { TIDE_CALL_MAP, TIDE_CALL_ADDRESS_RELEASE, 1 },
-  { TIDE_CALL_SET_ACCESS, TIDE_CALL_PHYSICAL_FREE, 2 },
-  { TIDE_CALL_PHYSICAL_NEW, TIDE_CALL_PHYSICAL_FREE, 2 },
-};
-
-static void fault_arm(tide_machine* m, const fault_case* c, uint64_t skip, tide_status status) {
-  tide_fault fault = TIDE_FAULT_INIT;
-  fault.call = (uint32_t)c->first;
-  fault.status = (uint32_t)status;
-  fault.skip = skip;
-  T_OK(tide_machine_fault_add(m, &fault));
-  if (c->count == 0) return;
-  fault.call = (uint32_t)c->then;
-  fault.skip = 0;
-  fault.count = c->count;
-  T_OK(tide_machine_fault_add(m, &fault));
-}
-
-static uint64_t failures(const tide_machine* m, tide_call call) {
-  return tide_machine_call_stats(m, call).failures;
-}
-
-// Breaks every `step`-th call of a kind in turn, each in a trip of its own, until a trip has no more of them.
-static void expect_unbroken_by(tide_machine* m, const fault_case* c, tide_status status, uint64_t step) {
-  uint64_t before = 0;
-  for (uint64_t skip = 0; skip == 0 || failures(m, c->first) > before; skip += step) {
-    counting_heap records;
-    counting_heap_init(&records, SIZE_MAX, false);
-    before = failures(m, c->first);
-    fault_arm(m, c, skip, status);
-    (void)trip_make(m, &records);
-  }
-}
-
-EMULATED_TEST(test_tide__no_fault_of_the_machine_loses_anything) {
-  const uint64_t step = is_dry(m) && !T_HAS_SANITIZER ? 1 : 11;
-  window_prepare(m, 0);
-  for (size_t i = 0; i < sizeof single_faults / sizeof single_faults[0]; ++i) {
-    expect_unbroken_by(m, &single_faults[i], TIDE_ERR_NO_MEMORY, step);
-    expect_unbroken_by(m, &single_faults[i], TIDE_ERR_MACHINE, 2 * step);
-  }
-}
-
-EMULATED_TEST(test_tide__a_fault_while_another_is_undone_loses_nothing) {
-  const uint64_t step = is_dry(m) && !T_HAS_SANITIZER ? 1 : 11;
-  window_prepare(m, 0);
-  for (size_t i = 0; i < sizeof double_faults / sizeof double_faults[0]; ++i) {
-    expect_unbroken_by(m, &double_faults[i], TIDE_ERR_MACHINE, step);
-  }
-}
-
-static void expect_unbroken_by_the_heap(tide_machine* m, bool is_exhausted) {
-  const size_t step = is_dry(m) && !T_HAS_SANITIZER ? 1 : 11;
-  window_prepare(m, 0);
-  bool is_refused = true;
-  for (size_t at = 0; is_refused; at += step) {
-    counting_heap records;
-    counting_heap_init(&records, at, is_exhausted);
-    is_refused = trip_make(m, &records);
-    T_EQ(atomic_load(&records.outstanding), 0);
-  }
-}
-
-EMULATED_TEST(test_tide__no_refusal_of_the_heap_loses_anything) { expect_unbroken_by_the_heap(m, false); }
-
-EMULATED_TEST(test_tide__a_heap_that_runs_out_loses_nothing) { expect_unbroken_by_the_heap(m, true); }

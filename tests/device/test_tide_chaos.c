@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A program whose sizes never repeat, on three streams, as a server sees them. It never comes to rest, and
-// what the policy `tide` spends on it must be bounded all the same.
+// A program on three streams whose sizes never repeat, as in a server. It never comes to rest, and still the
+// policy `tide` must bound what it spends on it.
 #include "device/devices.h"
 #include "machine/counting_heap.h"
 

@@ -79,7 +79,6 @@ DEVICE_TEST(test_trim__virtual_memory_goes_in_handles) {
 }
 
 DEVICE_TEST(test_trim__small_blocks_at_hand_count_as_idle) {
-  (void)m;
   tide_block blocks[64];
   for (size_t i = 0; i < 64; ++i) blocks[i] = take(d, NULL, 64 * KIB);
   for (size_t i = 0; i < 64; ++i) give(d, blocks[i]);
@@ -95,7 +94,6 @@ DEVICE_TEST(test_trim__small_blocks_at_hand_count_as_idle) {
 // Pools
 
 DEVICE_TEST(test_trim__memory_of_pools_in_use_neither_counts_nor_goes) {
-  (void)m;
   const tide_pool used = pool_new(d, NULL);
   const tide_pool left = pool_new(d, NULL);
   give(d, take_in(d, used, NULL, 30 * MIB));
@@ -151,17 +149,16 @@ enum { LIVE = 12, STEPS = 60 };
 
 // The most that one step gives back: the largest idle segment, or a handle.
 static uint64_t step_most(tide_device_cache* d, bool is_virtual) {
-  seen s;
   uint64_t most = 0;
   if (is_virtual) return is_tide() ? 2 * MIB : 20 * MIB;
-  look(d, &s);
+  const seen s = look(d);
   for (size_t i = 0; i < s.block_count; ++i) {
     if (s.blocks[i].state == TIDE_BLOCK_INACTIVE && s.blocks[i].bytes > most) most = s.blocks[i].bytes;
   }
   return most;
 }
 
-static void expect_trimmed(tide_device_cache* d, uint64_t keep, bool is_virtual) {
+static void expect_trimmed_to(tide_device_cache* d, uint64_t keep, bool is_virtual) {
   const uint64_t before = idle_bytes(d);
   const uint64_t step = step_most(d, is_virtual);
   trim_to(d, keep);
@@ -191,7 +188,7 @@ static void run_random(tide_machine* m, tide_device_cache* d, bool is_virtual) {
       live[slot] = take(d, streams[slot % 2], (1 + (size_t)t_rng_below(&rng, 14)) * MIB);
       paint(m, streams[slot % 2], live[slot], (uint8_t)slot, MIB);
     }
-    if (t_rng_below(&rng, 4) == 0) expect_trimmed(d, t_rng_below(&rng, 80) * MIB, is_virtual);
+    if (t_rng_below(&rng, 4) == 0) expect_trimmed_to(d, t_rng_below(&rng, 80) * MIB, is_virtual);
   }
   for (size_t slot = 0; slot < LIVE && !is_dry(m); ++slot) {
     uint8_t value = 0;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Model test of the device allocator: random calls beside an obviously right model, a list of the blocks that
-// are handed out. Every block is filled on its stream as soon as it is handed out, and read on its streams,
-// late, before it is released; so memory that is used too early or twice shows in the data. Where there is no
-// data (dry), and everywhere else too, each released block leaves the events of its streams behind: who gets
-// the memory next must find them done. tide_device_check() runs after every operation, and faults of the
-// machine hit some of them.
+// Model test of the device allocator: random calls are compared with a simple model, a list of the blocks
+// that are handed out. Every block is filled on its stream as soon as it is handed out, and read late on its
+// streams before it is released. So memory that is used too early or twice shows in the data. A released
+// block also leaves events on its streams, and whoever gets the memory next must find them done; on dry,
+// which has no data, this is the only check. tide_device_check() runs again and again, and faults of the
+// machine hit some operations.
 //
-// The policy tide has several addresses for the same memory, and lets streams wait for each other instead of
-// waiting itself: there only the data decide. Its requests are larger, so that many blocks are stitched.
+// The policy tide has several addresses for the same memory and lets streams wait for each other, so there
+// only the data decide. Its requests are larger, so that many blocks are stitched.
 //
-// Other code captures streams of the model now and then. It queues no work there meanwhile, so the work that
-// a block must wait for is what was queued when the capture began.
+// Other code captures streams of the model now and then. It queues no work there meanwhile, so a block waits
+// only for work that was queued before the capture began.
 //
 // The lists of operations on cuda are played in this process and printed whole.
 #include "prop/work.h"
@@ -1103,7 +1103,8 @@ T_TEST_OVER(prop_device__agrees_with_a_list_of_blocks, variants) {
   const bool is_apart = strcmp(machine_variant(), "cuda") != 0;
   const bool is_on_host = strcmp(machine_variant(), "host") == 0;
   const size_t on_host = is_tide() ? 12000 : 25000;  // whose blocks are larger
-  suite_run(&suite, t_scaled_alone(is_apart ? is_on_host ? on_host : 80000 : 2000), is_apart);
+  const size_t count = is_apart ? is_on_host ? on_host : 80000 : 2000;
+  suite_run(&suite, t_scaled_alone(T_HAS_THREAD_SANITIZER ? count / 2 : count), is_apart);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -1289,7 +1290,7 @@ T_TEST_OVER(prop_device__serves_threads_at_once, variants) {
   size_t count = 0;
   outcome_open();
   crowd_open(&c, members);
-  for (size_t round = 0; round < t_scaled(80); round++) {
+  for (size_t round = 0; round < t_scaled(T_HAS_THREAD_SANITIZER ? 40 : 80); round++) {
     pthread_t threads[THREADS];
     c.steps = 64;
     c.has_scopes = round % 2 == 1;

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Faults at every call of the machine, and at every request for records, of one long run of the device
-// allocator. The run is played without a fault first; that says which operation makes which calls, and how
-// each of them ends. Then it is played again for each call, which now fails, alone or with the next. The
-// operation that meets the fault may fail, but made again it must do what it did without the fault; the
-// allocator must be in order after it and to the end, and at the end everything must be back.
+// Faults at every machine call and every allocation of records in one long run of the device allocator. The
+// run is first played without a fault, to learn which calls each operation makes and how it ends. Then it is
+// played again for each call, which now fails, alone or with the next one. The operation that meets the fault
+// may fail, but when it is repeated it must do what it did without the fault. The allocator must stay valid
+// to the end, and then all memory must be back.
 //
 // The dry machine makes the same calls in every run, so every call is reached. On host the number of calls
 // depends on time, and a sample is enough: there the point is that nothing is used that was given back.
-#include "machine/machines.h"
-#include "tidemark/device.h"
+#include "prop/work.h"
 
 #define OPS 2000u
 #define SLOTS 48u
@@ -19,40 +18,17 @@
 #define CAPACITY (160 * MIB)
 #define OPS_AFTER 100u  // operations that follow a fault before the run is ended
 
-typedef enum verb {
-  VERB_ALLOC,
-  VERB_RELEASE,
-  VERB_RECORD,
-  VERB_POLL,
-  VERB_TRIM,
-  VERB_TRIM_POOL,
-  VERB_POOL_NEW,
-  VERB_POOL_BEGIN,
-  VERB_POOL_END,
-  VERB_POOL_RELEASE,
-  VERB_CHECKPOINT,
-  VERB_RESTORE,
-  VERB_CONFIGURE,
-  VERB_LIMIT,
-  VERB_CACHING,
-  VERB_HISTORY,
-  VERB_COUNT
-} verb;
-
-static const char* const verb_names[] = { "alloc",     "release",      "record",     "poll",
-                                          "trim",      "trim_pool",    "pool_new",   "pool_begin",
-                                          "pool_end",  "pool_release", "checkpoint", "restore",
-                                          "configure", "limit",        "caching",    "history" };
-static const uint32_t verb_weights[VERB_COUNT] = { 400, 330, 100, 20, 12, 8,  10, 14,
-                                                   16,  12,  14,  14, 16, 10, 8,  6 };
-
-typedef struct op {
-  uint8_t verb;
-  uint8_t slot;
-  uint8_t stream;
-  uint8_t value;
-  uint32_t number;
-} op;
+// Name, function, how often of 990.
+// clang-format off
+#define VERB_MAP(X)                                                                                      \
+  X(ALLOC, do_alloc, 400) X(RELEASE, do_release, 330) X(RECORD, do_record, 100) X(POLL, do_poll, 20)     \
+  X(TRIM, do_trim, 12) X(TRIM_POOL, do_trim_pool, 8) X(POOL_NEW, do_pool_new, 10)                        \
+  X(POOL_BEGIN, do_pool_begin, 14) X(POOL_END, do_pool_end, 16) X(POOL_RELEASE, do_pool_release, 12)     \
+  X(CHECKPOINT, do_checkpoint, 14) X(RESTORE, do_restore, 14) X(CONFIGURE, do_configure, 16)             \
+  X(LIMIT, do_limit, 10) X(CACHING, do_caching, 8) X(HISTORY, do_history, 6)
+// clang-format on
+#define VERB_NUMBER(name, function, weight) VERB_##name,
+typedef enum verb { VERB_MAP(VERB_NUMBER) VERB_COUNT } verb;
 
 typedef struct item {
   bool is_used;
@@ -94,16 +70,6 @@ static step clean[OPS + 1];
 static const char* const modes[] = { "dry raw", "dry expandable", "dry tide", NULL };
 static const char* const host_modes[] = { "host raw", "host expandable", "host tide", NULL };
 
-static bool is_tide(void) { return strstr(t_variant(), " tide") != NULL; }
-
-static tide_device_options device_defaults(void) {
-  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  options.policy = is_tide() ? TIDE_POLICY_TIDE : TIDE_POLICY_TORCH;
-  options.tide_idle_handles = 0;
-  options.tide_stitch_share = 1;  // how fast the computer is decides nothing
-  return options;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Operations: each makes one call of the allocator, which may fail, and changes the run only if it did not
 
@@ -114,10 +80,10 @@ static tide_status do_alloc(run* r, const op* o) {
   it->bytes = power + (o->number >> 8) % power;
   it->is_cached = tide_device_is_caching(r->d);
   it->pool = r->scope >= 0 ? r->pools[r->scope] : TIDE_POOL_DEFAULT;
-  const tide_status status = tide_device_alloc(r->d, r->streams[o->stream], it->bytes, &it->block);
+  const tide_status status = tide_device_alloc(r->d, r->streams[o->other], it->bytes, &it->block);
   it->is_used = it->is_new = status == TIDE_OK;
   it->is_filled = false;
-  it->stream = o->stream;
+  it->stream = o->other;
   return status;
 }
 
@@ -132,7 +98,7 @@ static tide_status do_release(run* r, const op* o) {
 
 static tide_status do_record(run* r, const op* o) {
   const item* const it = &r->items[o->slot % SLOTS];
-  return it->is_used ? tide_device_record(r->d, it->block, r->streams[o->stream]) : TIDE_OK;
+  return it->is_used ? tide_device_record(r->d, it->block, r->streams[o->other]) : TIDE_OK;
 }
 
 static tide_status do_poll(run* r, const op* o) {
@@ -264,11 +230,12 @@ static tide_status do_history(run* r, const op* o) {
   return tide_device_history(r->d, &options);
 }
 
-static tide_status (*const verbs[VERB_COUNT])(run*, const op*) = {
-  do_alloc,     do_release,    do_record,   do_poll,         do_trim,       do_trim_pool,
-  do_pool_new,  do_pool_begin, do_pool_end, do_pool_release, do_checkpoint, do_restore,
-  do_configure, do_limit,      do_caching,  do_history
-};
+#define VERB_ROW(name, function, weight) { #name, function, weight },
+static const struct {
+  const char* name;
+  tide_status (*function)(run*, const op*);
+  uint32_t weight;
+} verbs[VERB_COUNT] = { VERB_MAP(VERB_ROW) };
 
 // ---------------------------------------------------------------------------------------------------
 // Runs
@@ -279,25 +246,15 @@ static void list_make(void) {
     const uint64_t bits = t_rng_next(&rng);
     uint32_t at = (uint32_t)t_rng_below(&rng, 990);
     uint8_t verb_at = 0;
-    while (verb_at + 1u < VERB_COUNT && at >= verb_weights[verb_at]) at -= verb_weights[verb_at++];
+    while (verb_at + 1u < VERB_COUNT && at >= verbs[verb_at].weight) at -= verbs[verb_at++].weight;
     list[i] = (op){ verb_at, (uint8_t)bits, (uint8_t)((bits >> 8) % STREAMS), (uint8_t)(bits >> 16),
                     (uint32_t)(bits >> 32) };
   }
 }
 
-static tide_machine* faults_machine_new(void) {
-  tide_machine* m = NULL;
-  tide_host_options host = TIDE_HOST_OPTIONS_INIT;
-  tide_dry_options dry = TIDE_DRY_OPTIONS_INIT;
-  host.capacity = dry.capacity = CAPACITY;
-  if (t_variant()[0] == 'h') T_OK(tide_machine_new_host(&host, &m));
-  else T_OK(tide_machine_new_dry(&dry, &m));
-  return m;
-}
-
 static void run_open(run* r) {
   memset(r, 0, sizeof *r);
-  r->m = faults_machine_new();
+  r->m = prop_machine_new(CAPACITY);
   r->scope = -1;
   for (size_t i = 1; i < STREAMS; i++) r->streams[i] = stream_new(r->m, 0, TIDE_STREAM_NON_BLOCKING);
   r->free_before = free_bytes(r->m, 0);
@@ -309,19 +266,13 @@ static void run_open(run* r) {
   T_OK(tide_device_new(r->m, 0, &options, &r->d));
 }
 
-static void job_sleep(void* user) {
-  (void)user;
-  t_sleep_us(20);
-}
-
 // The work that operations are about: blocks are filled on their streams, and other streams are slow. It is
 // queued before the operation that announces it.
 static void work_before(run* r, const op* o) {
   if (o->verb != VERB_RECORD) return;
-  if (is_dry(r->m)) T_OK(tide_dry_work(r->m, 0, r->streams[o->stream], o->number % 200000));
-  else T_OK(tide_machine_call(r->m, 0, r->streams[o->stream], job_sleep, NULL));
+  T_OK(work_delay(r->m, r->streams[o->other], o->number % (is_dry(r->m) ? 200 : 20)));
   // What is announced in a scope is joined before the scope ends, as the caller of a capture must.
-  if (r->scope >= 0) T_OK(tide_machine_stream_synchronize(r->m, 0, r->streams[o->stream]));
+  if (r->scope >= 0) T_OK(tide_machine_stream_synchronize(r->m, 0, r->streams[o->other]));
 }
 
 static size_t head_bytes(const item* it) { return it->bytes < 16 * KIB ? it->bytes : 16 * KIB; }
@@ -350,13 +301,13 @@ static void expect_order(run* r, size_t at) {
   int64_t live = 0;
   for (size_t i = 0; i < SLOTS; i++) live += r->items[i].is_used && r->items[i].is_cached;
   if (tide_device_check(r->d) != 0) {
-    T_FAIL("seed %" PRIu64 ", operation %zu (%s): check: %s", t_seed(), at, verb_names[list[at].verb],
+    T_FAIL("seed %" PRIu64 ", operation %zu (%s): check: %s", t_seed(), at, verbs[list[at].verb].name,
            tide_last_error()->text);
   }
   T_OK(tide_device_get_stats(r->d, &stats));
   if (stats.allocation[0].current != live) {
     T_FAIL("seed %" PRIu64 ", operation %zu (%s): %lld blocks are counted, %lld are handed out", t_seed(), at,
-           verb_names[list[at].verb], (long long)stats.allocation[0].current, (long long)live);
+           verbs[list[at].verb].name, (long long)stats.allocation[0].current, (long long)live);
   }
 }
 
@@ -369,7 +320,7 @@ static void play_clean(run* r) {
     clean[i].calls = calls;
     clean[i].allocs = atomic_load(&r->records.allocs);
     const uint64_t before = calls_of(r);
-    clean[i].status = verbs[list[i].verb](r, &list[i]);
+    clean[i].status = verbs[list[i].verb].function(r, &list[i]);
     calls += calls_of(r) - before;
     work_after(r, &list[i]);
     if (i % 16 == 0) expect_order(r, i);
@@ -454,11 +405,11 @@ static void expect_again(run* r, size_t at, tide_status got, const char* what) {
   tide_error first = *tide_last_error();
   expect_order(r, at);
   if (got == TIDE_OK || got == clean[at].status) return;
-  const tide_status again = verbs[list[at].verb](r, &list[at]);
+  const tide_status again = verbs[list[at].verb].function(r, &list[at]);
   tide_error second = *tide_last_error();
   if (again != clean[at].status && clean[at].status == TIDE_OK && !is_true_refusal(r, at, again)) {
     T_FAIL("seed %" PRIu64 ", %s: operation %zu (%s) was %s (%.150s), and made again %s (%.150s)", t_seed(),
-           what, at, verb_names[list[at].verb], tide_status_name(got), first.text, tide_status_name(again),
+           what, at, verbs[list[at].verb].name, tide_status_name(got), first.text, tide_status_name(again),
            second.text);
   }
   expect_order(r, at);
@@ -469,7 +420,7 @@ static void play_on(run* r, size_t from, const char* what) {
   const size_t end = from + OPS_AFTER < OPS ? from + OPS_AFTER : OPS;
   for (size_t i = from; i < end; i++) {
     work_before(r, &list[i]);
-    T_ANY(verbs[list[i].verb](r, &list[i]));
+    T_ANY(verbs[list[i].verb].function(r, &list[i]));
     work_after(r, &list[i]);
     if (i % 32 == 0) expect_order(r, i);
   }
@@ -480,7 +431,7 @@ static void play_to(run* r, size_t end) {
   run_open(r);
   for (size_t i = 0; i < end; i++) {
     work_before(r, &list[i]);
-    const tide_status status = verbs[list[i].verb](r, &list[i]);
+    const tide_status status = verbs[list[i].verb].function(r, &list[i]);
     if (is_dry(r->m)) T_EQ(status, clean[i].status);
     work_after(r, &list[i]);
   }
@@ -512,7 +463,7 @@ static void play_machine_fault(uint64_t call, tide_status status) {
   work_before(&r, &list[at]);
 
   T_OK(tide_machine_fault_add(r.m, &fault));
-  const tide_status got = verbs[list[at].verb](&r, &list[at]);
+  const tide_status got = verbs[list[at].verb].function(&r, &list[at]);
   tide_machine_fault_clear(r.m);
 
   expect_again(&r, at, got, what);
@@ -531,7 +482,7 @@ static void play_heap_fault(uint64_t alloc, bool is_exhausted) {
 
   r.records.is_exhausted = is_exhausted;
   atomic_store(&r.records.fail_at, alloc);
-  const tide_status got = verbs[list[at].verb](&r, &list[at]);
+  const tide_status got = verbs[list[at].verb].function(&r, &list[at]);
   r.records.is_exhausted = false;
   atomic_store(&r.records.fail_at, SIZE_MAX);
 
@@ -588,7 +539,7 @@ T_TEST_OVER(prop_faults__an_allocator_is_made_whole_or_not_at_all, modes) {
   tide_device_options options = device_defaults();
   counting_heap records;
   bool has_failed = true;
-  tide_machine* const m = faults_machine_new();
+  tide_machine* const m = prop_machine_new(CAPACITY);
   for (size_t at = 0; has_failed; at++) {
     tide_device_cache* d = NULL;
     counting_heap_init(&records, at, at % 2 == 0);
@@ -626,7 +577,7 @@ T_TEST_OVER(prop_faults__an_allocator_ends_whatever_the_machine_says, modes) {
     run_open(&r);
     for (size_t i = 0; i < OPS / 8; i++) {
       work_before(&r, &list[i]);
-      T_ANY(verbs[list[i].verb](&r, &list[i]));
+      T_ANY(verbs[list[i].verb].function(&r, &list[i]));
       work_after(&r, &list[i]);
     }
     tide_checkpoint_free(r.checkpoint);
