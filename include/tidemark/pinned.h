@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: pinned, a cache of page-locked host memory. Locking pages is slow and unlocking stalls the device,
-// so the cache keeps released memory. Queued copies may still use a released block. The cache hands the block
-// out again only when the streams that use it have finished that work.
+// Tidemark: pinned, a cache of page-locked host memory. Locking pages is slow and unlocking stalls the
+// device, so the cache keeps released memory. Queued copies may still use a released block. The cache hands
+// the block out again only when the streams that use it have finished that work.
 //
 //   tide_pinned_cache* host = NULL;
 //   tide_block block;
