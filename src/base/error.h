@@ -8,6 +8,7 @@
 #include "tidemark/base.h"
 
 // The public function, marked as rarely called.
+// NOLINTNEXTLINE(readability-redundant-declaration)
 tide_status tide_error_set(tide_status status, int64_t native, const char* file, int line, const char* format,
                            ...) __attribute__((cold));
 

@@ -64,7 +64,9 @@ static inline const tide__field* tide__fields_find(const tide__record_fields* fi
 }
 
 // False for the one of "addr" and "device_free" that entries with this action do not have.
-static inline bool tide__field_applies(const tide__field* field, const void* record) {
+static inline bool tide__field_applies(const tide__record_fields* fields, const tide__field* field,
+                                       const void* record) {
+  if (fields != &tide__entry_fields) return true;
   if (field->kind != TIDE__FIELD_ADDRESS && field->kind != TIDE__FIELD_FREE) return true;
   const bool is_oom = ((const tide__entry_draft*)record)->entry.action == TIDE_ACTION_OOM;
   return is_oom == (field->kind == TIDE__FIELD_FREE);

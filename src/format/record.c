@@ -189,7 +189,9 @@ static tide_status field_take(tide__assembler* a, const tide__record_fields* fie
   switch ((tide__field_kind)field->kind) {
     case TIDE__FIELD_UINT: *out_is_usual = take_uint(item, to); break;
     case TIDE__FIELD_ADDRESS:
-    case TIDE__FIELD_FREE: *out_is_usual = tide__field_applies(field, record) && take_uint(item, to); break;
+    case TIDE__FIELD_FREE:
+      *out_is_usual = tide__field_applies(fields, field, record) && take_uint(item, to);
+      break;
     case TIDE__FIELD_SIZE:
       *out_is_usual = take_uint(item, to);
       if (!*out_is_usual)

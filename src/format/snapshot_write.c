@@ -102,7 +102,7 @@ static void extra_check(tide__encoder* e, const tide__record_fields* fields, con
                         uint32_t absent, uint32_t extra) {
   for (size_t i = 0; extra != 0 && i < fields->count; i++) {
     const tide__field* const field = &fields->items[i];
-    if (!tide__field_applies(field, record) || extra_fits(e, extra, absent, field)) continue;
+    if (!tide__field_applies(fields, field, record) || extra_fits(e, extra, absent, field)) continue;
     tide__output_fail(e->output, TIDE_FAIL(TIDE_ERR_LIMIT,
                                            "trace_write: the extra of a record has the record's own key "
                                            "\"%s\"",
@@ -118,7 +118,7 @@ static void put_record(tide__encoder* e, const tide__record_fields* fields, cons
   put_open(e, TIDE_VALUE_DICT);
   for (size_t i = 0; i < fields->count; i++) {
     const tide__field* const field = &fields->items[i];
-    if ((absent & field->bit) == 0 && tide__field_applies(field, record)) put_field(e, field, record);
+    if ((absent & field->bit) == 0 && tide__field_applies(fields, field, record)) put_field(e, field, record);
   }
   put_extra(e, extra);
   put_close(e, TIDE_VALUE_DICT);

@@ -10,10 +10,6 @@
 #include "base/error.h"
 #include "replay/steps.h"
 
-tide_status tide__script_no_memory(const tide__script* script) {
-  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "replay: no memory for the steps of %zu entries", script->entry_count);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Streams
 

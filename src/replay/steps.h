@@ -11,6 +11,7 @@
 #ifndef TIDEMARK_SRC_REPLAY_STEPS_H
 #define TIDEMARK_SRC_REPLAY_STEPS_H
 
+#include "base/error.h"
 #include "base/heap.h"
 #include "tidemark/trace.h"
 
@@ -87,7 +88,9 @@ uint32_t tide__script_stream_place(const tide__script* script, uint64_t handle);
 // Finds what follows from the steps: empties, pool_ends and lane_count. Errors: TIDE_ERR_NO_MEMORY.
 tide_status tide__script_derive(tide__script* script);
 // Returns TIDE_ERR_NO_MEMORY with a text.
-tide_status tide__script_no_memory(const tide__script* script);
+static inline tide_status tide__script_no_memory(const tide__script* script) {
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "replay: no memory for the steps of %zu entries", script->entry_count);
+}
 
 // The place of a stream in `streams`; stream_count if it is not among them.
 uint32_t tide__script_stream(const tide__script* script, uint64_t handle);

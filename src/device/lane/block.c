@@ -297,8 +297,9 @@ bool tide__block_end_locked(tide_device_cache* device, tide__block* block, const
 }
 
 // The handle is ended under the lock of the lane: of two releases one finds it ended.
-tide__release tide__block_release(tide_device_cache* device, tide__block* block, uint64_t handle,
-                                  uint64_t last_use, const tide__call_context* context) {
+TIDE_UNCHECKED_LOCKING tide__release tide__block_release(tide_device_cache* device, tide__block* block,
+                                                         uint64_t handle, uint64_t last_use,
+                                                         const tide__call_context* context) {
   tide__lane* const lane = tide__load_relaxed(&block->lane);
   tide__release result = TIDE__RELEASE_REFUSED;
   tide__lane_turn(device, lane);
