@@ -76,6 +76,8 @@ static inline void t_take_any(tide_status status) { (void)status; }
 static inline void t_check_filled(const char* file, int line, const void* memory, uint8_t value,
                                   size_t bytes) {
   const uint8_t* const p = memory;
+  // One call of the library compares all bytes, where a sanitizer would look at each access of a loop.
+  if (bytes == 0 || (p[0] == value && memcmp(p, p + 1, bytes - 1) == 0)) return;
   for (size_t i = 0; i < bytes; ++i) {
     if (p[i] != value) t_fail(file, line, "byte %zu of %zu is 0x%02x, not 0x%02x", i, bytes, p[i], value);
   }
