@@ -272,20 +272,21 @@ def why_failed(text: str) -> str:
 
 
 def compare(native: dict[str, dict[str, Any]], ours: dict[str, dict[str, Any]], policy: str) -> int:
-    """Prints what passes natively and fails here; returns the number of unexpected ones."""
+    """Prints what passes natively and fails here; returns how many fail unexpectedly or were not run."""
     passed = sorted(name for name, line in native.items() if line["state"] == "passed")
     failed = [name for name in passed if ours.get(name, {}).get("state") not in (None, "passed")]
     good = [name for name in passed if ours.get(name, {}).get("state") == "passed"]
     known = OTHERWISE.get(policy, {})
+    missing = len(passed) - len(good) - len(failed)
     print(f"{policy}: of {len(passed)} tests that pass natively {len(good)} pass, {len(failed)} fail, "
-          f"{len(passed) - len(good) - len(failed)} were not run")
+          f"{missing} were not run")
     for name in failed:
         remark = f" (on purpose: {known[name]})" if name in known else ""
         print(f"  {name}: {ours[name]['state']}: {why_failed(ours[name]['text'])}{remark}")
     others = sorted(name for name, line in native.items() if line["state"] == "failed")
     print(f"  {len(others)} fail natively, and of these pass here: "
           f"{', '.join(name for name in others if ours.get(name, {}).get('state') == 'passed') or 'none'}")
-    return len([name for name in failed if name not in known])
+    return missing + len([name for name in failed if name not in known])
 
 
 def main() -> None:
