@@ -162,7 +162,8 @@ typedef struct tide_device_info {
   bool has_raw_sharing;       // tide_machine_raw_export() works
   bool has_physical_sharing;  // tide_machine_physical_export() works
   char name[64];
-  int32_t numa_node;  // nearest NUMA node; -1: unknown, or the computer has only one
+  int32_t numa_node;      // nearest NUMA node; -1: unknown, or the computer has only one
+  bool waits_on_release;  // tide_machine_raw_release() waits for all earlier work on the device
 } tide_device_info;
 // clang-format off
 #define TIDE_DEVICE_INFO_INIT                                                                 \
@@ -170,7 +171,7 @@ typedef struct tide_device_info {
     TIDE_FIELD(greatest_priority, 0), TIDE_FIELD(total_bytes, 0), TIDE_FIELD(granularity, 0), \
     TIDE_FIELD(is_host_readable, false), TIDE_FIELD(is_pinned_locked, false),                 \
     TIDE_FIELD(has_raw_sharing, false), TIDE_FIELD(has_physical_sharing, false),              \
-    TIDE_FIELD(name, { 0 }), TIDE_FIELD(numa_node, -1) }
+    TIDE_FIELD(name, { 0 }), TIDE_FIELD(numa_node, -1), TIDE_FIELD(waits_on_release, false) }
 // clang-format on
 
 TIDE_API TIDE_NODISCARD tide_status tide_machine_device_info(tide_machine* machine, int device,

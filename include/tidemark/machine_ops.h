@@ -86,7 +86,9 @@ typedef struct tide_machine_ops {
   // Absent: the monotonic clock of the system.
   tide_status (*clock)(void* self, uint64_t* out_ns);
 
-  // Raw and pinned memory. The release and unregister functions may wait for work that uses the memory.
+  // Raw and pinned memory. The release and unregister functions may wait for work that uses the memory. If
+  // raw_release always waits for the whole device, device_info sets waits_on_release, and allocators do not
+  // wait once more.
   tide_status (*raw_alloc)(void* self, int device, size_t bytes, void** out);
   tide_status (*raw_release)(void* self, int device, void* address);
   tide_status (*pinned_alloc)(void* self, size_t bytes, void** out);

@@ -174,8 +174,7 @@ static tide_status device_learn(tide_device_cache* device, const tide_device_opt
   device->total_bytes = info.total_bytes;
   device->granularity = info.granularity;
   device->has_physical_sharing = info.has_physical_sharing;
-  const char* const name = tide_machine_name(device->machine);
-  device->waits_on_release = name[0] == 'c';  // the driver does
+  device->waits_on_release = info.waits_on_release;
   return options_check(device, options, "device_new");
 }
 

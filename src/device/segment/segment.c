@@ -313,9 +313,9 @@ tide_status tide__lane_quiesce(tide_device_cache* device, const tide__lane* lane
   if (device->waits_on_release && !is_always) return TIDE_OK;
   if (!device->waits_on_release && !tide__load_relaxed(&lane->is_closed)) {
     const tide_status status = tide_machine_stream_synchronize(device->machine, device->index, lane->stream);
-    if (status != TIDE_ERR_HANDLE) return status;
+    if (status != TIDE_ERR_HANDLE && status != TIDE_ERR_UNSUPPORTED) return status;
   }
-  // The stream may be gone, and with cuda there is no way to ask: then all streams are waited for.
+  // The stream may be gone, and with cuda there is no way to ask; or the machine can only wait for the device.
   return tide_machine_device_synchronize(device->machine, device->index);
 }
 

@@ -32,7 +32,7 @@ static tide_status cuda_device_info(void* self, int device, tide_device_info* ou
   CUDA_IN_DEVICE(cuda, device, result,
                  cuda->api.priority_range(&out->least_priority, &out->greatest_priority));
   out->total_bytes = bytes;
-  out->is_pinned_locked = out->has_raw_sharing = true;
+  out->is_pinned_locked = out->has_raw_sharing = out->waits_on_release = true;
   out->has_physical_sharing = out->granularity != 0 && has_descriptors != 0;
   return tide__cuda_status(cuda, "device_info", result);
 }
