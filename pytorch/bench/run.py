@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Eight workloads of PyTorch under five allocators, side by side.
+"""Workloads of PyTorch under five allocators, side by side.
 
     run.py VERB ... [--workloads W,W] [--out FILE] [--repeats N] [--seconds S]
-        measure   time and memory
+        measure   time and memory of eight workloads, with a wait after each step
+        loops     time and memory of five loops, with a wait after every tenth step
         losses    are they equal, bit by bit?
         limits    the least memory that is enough
     run.py table FILE ...   merges files into tables
@@ -17,7 +18,7 @@ of S seconds.
 
 A step counts with the fastest of its repeats: other work of the computer makes it slower and never faster. The time
 of an allocator is the median of the steps. Two allocators are compared step by step, because steps differ in size:
-by the median of the ratios.
+by the median of the ratios. In loops, the time is the sum of all late steps of all repeats: those after the first ten.
 """
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]
-from work import WITNESS  # noqa: E402  (beside this file)
+from loops import LOOPS  # noqa: E402  (beside this file)
+from work import WITNESS  # noqa: E402
 from workloads import WORKLOADS  # noqa: E402
 
 MIB = 1 << 20
@@ -47,6 +49,8 @@ ANSWER_SECONDS = 90.0  # a process that does not answer for longer is killed
 BEGIN_SECONDS = 30.0  # nothing is started with less time left
 STEPS = 20
 WARM = STEPS // 4  # steps that are not counted
+LOOP_STEPS = 30
+LOOP_WAITS = 10  # steps between two waits
 
 Result = Dict[str, Any]
 
@@ -59,7 +63,7 @@ class Process:
     """The process of an allocator."""
 
     def __init__(self, allocator: str) -> None:
-        environment = dict(os.environ, CUBLAS_WORKSPACE_CONFIG=":4096:8", TORCH_COMPILE_DISABLE="1")
+        environment = dict(os.environ, CUBLAS_WORKSPACE_CONFIG=":4096:8")
         if allocator in CONFIGURATION:
             environment["PYTORCH_CUDA_ALLOC_CONF"] = CONFIGURATION[allocator]
         command = [sys.executable, str(HERE / "work.py"), allocator]
@@ -146,13 +150,20 @@ class Runs:
         """Runs all steps, in turn or in parallel; returns the result of each run."""
         self.ask(self.names, "begin", workload=job["workload"], seed=job["seed"], is_exact=job["mode"] == "losses",
                  is_timed=in_turn, limit=job.get("limit"))
-        for number in range(STEPS):
+        for number, (do, arguments) in enumerate(turns(job["mode"])):
             first = number % max(1, len(self.names))
             order = self.names[first:] + self.names[:first]
             for names in [[name] for name in order] if in_turn else [order]:
-                self.ask(names, "step", number=number)
+                self.ask(names, do, **arguments)
         self.ask(self.names, "end")
         return {name: summary(answers, in_turn) for name, answers in self.answers.items()}
+
+
+def turns(mode: str) -> list[tuple[str, Result]]:
+    """The requests of a run: a step each, or several steps of a loop."""
+    if mode == "loops":
+        return [("steps", {"first": first, "count": LOOP_WAITS}) for first in range(0, LOOP_STEPS, LOOP_WAITS)]
+    return [("step", {"number": number}) for number in range(STEPS)]
 
 
 def summary(answers: Sequence[Result], is_timed: bool) -> Result:
@@ -163,7 +174,7 @@ def summary(answers: Sequence[Result], is_timed: bool) -> Result:
     result = {**begin, **end, "losses": [step["loss"] for step in steps], "calls": [step["calls"] for step in steps]}
     if is_timed:
         result["steps_ms"] = [round(step["ms"], 3) for step in steps]
-        result["median_ms"] = statistics.median(result["steps_ms"][WARM:])
+        result["median_ms"] = statistics.median(result["steps_ms"][WARM if len(steps) == STEPS else 1:])
     return result
 
 
@@ -211,14 +222,16 @@ class Bench:
         if found is not None:
             return found
         if in_turn or "limit" in job:
-            self.warm_up(job["workload"], job["seed"])
+            self.warm_up(job)
         return self.run_now(job, names, in_turn)
 
-    def warm_up(self, workload: str, seed: int) -> None:
+    def warm_up(self, job: Result) -> None:
         """Runs a workload with all processes, if they have not run it yet. This is repeat 0."""
+        workload, seed = job["workload"], job["seed"]
         if (workload, seed) not in self.warm:
             self.warm.add((workload, seed))
-            self.run_now({"mode": "measure", "workload": workload, "seed": seed, "repeat": 0}, EVERYBODY, False)
+            mode = "loops" if job["mode"] == "loops" else "measure"
+            self.run_now({"mode": mode, "workload": workload, "seed": seed, "repeat": 0}, EVERYBODY, False)
 
     def run_now(self, job: Result, names: Sequence[str], in_turn: bool) -> Optional[dict[str, Result]]:
         """Like run(), even if there are results."""
@@ -265,6 +278,13 @@ def do_measure(bench: Bench, workloads: Sequence[str], repeats: int) -> None:
                 bench.run(job, ALLOCATORS, in_turn=True)
 
 
+def do_loops(bench: Bench, loops: Sequence[str], repeats: int) -> None:
+    """The same for the loops."""
+    for repeat in range(1, repeats + 1):
+        for workload in loops:
+            bench.run({"mode": "loops", "workload": workload, "seed": 0, "repeat": repeat}, ALLOCATORS, in_turn=True)
+
+
 def do_losses(bench: Bench, workloads: Sequence[str]) -> None:
     """Two runs of PyTorch's own allocator, and ours."""
     for workload in workloads:
@@ -295,7 +315,7 @@ def do_limits(bench: Bench, workloads: Sequence[str]) -> None:
     for workload in workloads:
         job = {"mode": "measure", "workload": workload, "seed": 0, "repeat": 0}
         if bench.known(job, EVERYBODY) is None:
-            bench.warm_up(workload, 0)
+            bench.warm_up(job)
         free = bench.known(job, EVERYBODY)
         for allocator in ALLOCATORS if free is not None else []:
             found = least_limit(bench, workload, allocator, free[WITNESS]["demand"], free[allocator]["reserved"])
@@ -366,6 +386,29 @@ def calls_rows(results: Sequence[Result]) -> Iterator[list[str]]:
         yield [*name, *first, str(made), f"{min(still)} of {STEPS - WARM}"]
 
 
+def late_ms(runs: Sequence[Result]) -> float:
+    """The sum of the late steps of all timed runs; 0 without any."""
+    return sum(sum(run["steps_ms"][1:]) for run in runs if "steps_ms" in run)
+
+
+def loops_rows(results: Sequence[Result]) -> Iterator[list[str]]:
+    """One row for each loop: reserved MiB, utilisation and late time; at its end `tide` against the fastest other."""
+    for loop in LOOPS:
+        runs = {name: [r for r in results if r["mode"] == "loops" and r["workload"] == loop and r["repeat"] > 0
+                       and r["allocator"] == name and "error" not in r] for name in ALLOCATORS}
+        most = max(map(len, runs.values()))
+        timed = {name: found for name, found in runs.items() if found and len(found) == most}
+        others = [late_ms(found) for name, found in timed.items() if name != "tide"]
+        if "tide" not in timed or not others:
+            continue
+        cells = ["-" if name not in timed else
+                 f"{max(r['reserved'] for r in timed[name]) // MIB} / "
+                 f"{min(r['allocated'] / r['reserved'] for r in timed[name]):.3f} / {late_ms(timed[name]) / 1e3:.2f} s"
+                 for name in ALLOCATORS]
+        yield [loop, str(max(r["allocated"] for r in timed["tide"]) // MIB), *cells,
+               f"{late_ms(timed['tide']) / min(others) - 1:+.1%}", str(most)]
+
+
 def losses_rows(results: Sequence[Result]) -> Iterator[list[str]]:
     """One row for each workload: do two native runs agree, and do ours with them?"""
     words = {True: "equal", False: "different"}
@@ -402,6 +445,7 @@ def print_tables(paths: Sequence[str]) -> None:
                 measure_rows(results)))
     print(table(["workload", "seed", "first step, native, ms", "tide", "handles made", "later steps that map nothing"],
                 calls_rows(results)))
+    print(table(["loop", "allocated, MiB", *ALLOCATORS, "tide over the fastest", "repeats"], loops_rows(results)))
     print(table(["workload", "native again", "torch", "tide"], losses_rows(results)))
     print(table(["least limit, MiB", *ALLOCATORS], limits_rows(results)))
 
@@ -413,14 +457,14 @@ def print_tables(paths: Sequence[str]) -> None:
 def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("words", nargs="+", metavar="VERB", help="measure, losses, limits; or table and files")
-    parser.add_argument("--workloads", default="", help="some of " + ", ".join(WORKLOADS))
+    parser.add_argument("words", nargs="+", metavar="VERB", help="measure, loops, losses, limits; or table and files")
+    parser.add_argument("--workloads", default="", help="some of " + ", ".join([*WORKLOADS, *LOOPS]))
     parser.add_argument("--out", default="torch-bench.jsonl")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--commit", default="unknown", help="noted with each run")
     parsed = parser.parse_args(arguments)
-    if parsed.words[0] != "table" and not set(parsed.words) <= {"measure", "losses", "limits"}:
+    if parsed.words[0] != "table" and not set(parsed.words) <= {"measure", "loops", "losses", "limits"}:
         parser.error(f"there is no verb {' '.join(parsed.words)}")
     return parsed
 
@@ -431,10 +475,12 @@ def main() -> None:
     if parsed.words[0] == "table":
         print_tables(parsed.words[1:])
         return
-    named = [name for name in parsed.workloads.split(",") if name]
+    named = [name for name in parsed.workloads.split(",") if name in WORKLOADS]
+    loops = [name for name in parsed.workloads.split(",") if name in LOOPS]
     workers = Workers()
     bench = Bench(workers, parsed.out, parsed.seconds, parsed.commit)
     verbs = {"measure": lambda: do_measure(bench, named or list(WORKLOADS), parsed.repeats),
+             "loops": lambda: do_loops(bench, loops or list(LOOPS), parsed.repeats),
              "losses": lambda: do_losses(bench, named or list(WORKLOADS)),
              "limits": lambda: do_limits(bench, named or LIMITED)}
     for word in parsed.words:

@@ -22,7 +22,8 @@ from typing import Any, Iterable, Optional, Sequence
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from tidemark.torch import build  # noqa: E402  (in the folder above)
-from workloads import WORKLOADS, Step  # noqa: E402  (beside this file)
+from loops import LOOPS  # noqa: E402  (beside this file)
+from workloads import WORKLOADS, Step  # noqa: E402
 
 WITNESS = "witness"  # PyTorch's own a second time: records requests, and shows whether two runs agree
 OURS = ("torch", "tide")
@@ -73,7 +74,7 @@ class Worker:
         if self.is_witness:
             self.torch.cuda.memory._record_memory_history(context=None, max_entries=4_000_000)
         left = self.torch.cuda.memory_reserved()
-        self.run = WORKLOADS[workload](self.torch, seed)
+        self.run = {**WORKLOADS, **LOOPS}[workload](self.torch, seed)
         if limit is not None:
             self.take_memory(limit)
         self.new_calls()  # calls of the first step are counted from here
@@ -85,6 +86,17 @@ class Worker:
         self.torch.cuda.synchronize()
         began = time.perf_counter()
         loss = self.run(number)
+        self.torch.cuda.synchronize()
+        took = time.perf_counter() - began
+        return {"ms": took * 1e3, "loss": float(loss).hex(), "calls": self.new_calls()}
+
+    def steps(self, first: int, count: int) -> dict[str, Any]:
+        """Several steps with one wait at their end, their time, and the last loss."""
+        assert self.run is not None
+        self.torch.cuda.synchronize()
+        began = time.perf_counter()
+        for number in range(first, first + count):
+            loss = self.run(number)
         self.torch.cuda.synchronize()
         took = time.perf_counter() - began
         return {"ms": took * 1e3, "loss": float(loss).hex(), "calls": self.new_calls()}

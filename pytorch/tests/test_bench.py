@@ -42,6 +42,7 @@ class FakeWorkers:
     def ask(self, names, call):
         self.asked.append((tuple(names), call))
         answers = {"begin": {"left": 0}, "step": {"ms": 2.0, "loss": "0x1", "calls": {"map": 1}},
+                   "steps": {"ms": 20.0, "loss": "0x1", "calls": {}},
                    "end": {"allocated": 90 * bench.MIB, "reserved": 200 * bench.MIB, "demand": 100 * bench.MIB}}
         return {name: self.answer(name, call) or answers[call["do"]] for name in names}
 
@@ -119,6 +120,19 @@ class Turns(Logic):
         again, workers = self.make()
         self.assertNotIn("error", again.run(self.job, ["a", "b"])["b"])
         self.assertEqual(len(workers.runs()), 1)
+
+
+class LoopTurns(Logic):
+    def test_loops_wait_after_ten_steps_and_take_turns(self):
+        runner, workers = self.make()
+        bench.do_loops(runner, ["fsdp"], 1)
+        asked = [(names, call["first"], call["count"]) for names, call in workers.asked if call["do"] == "steps"]
+        self.assertEqual([(first, count) for names, first, count in asked if names == ("tide",)],
+                         [(0, 10), (10, 10), (20, 10)])
+        self.assertEqual(len(asked), 3 + 3 * len(bench.ALLOCATORS))  # first the untimed run of all at once
+        self.assertEqual(workers.steps(), [])
+        self.assertEqual([len(names) for _, _, names in workers.runs()], [6, 5])
+        self.assertEqual({line["mode"] for line in self.lines()}, {"loops"})
 
 
 class Order(Logic):
@@ -381,6 +395,20 @@ class Tables(unittest.TestCase):
     def test_allocators_are_compared_step_by_step(self):
         ours, theirs = ([{"steps_ms": [9.0] * bench.WARM + steps}] for steps in ([11.0, 21.0, 30.3], [10.0, 20.0, 30.0]))
         self.assertAlmostEqual(bench.slower(ours, theirs), 0.05)
+
+    def test_loops_are_compared_by_the_sum_of_late_steps(self):
+        def runs(name, late, count=2, allocated=99):
+            return [{"mode": "loops", "workload": "ddp", "seed": 0, "repeat": repeat, "allocator": name,
+                     "allocated": allocated * bench.MIB, "reserved": 100 * bench.MIB, "steps_ms": [9000.0, late, 1000.0]}
+                    for repeat in range(1, 1 + count)]
+        timed_runs = runs("native", 1000.0) + runs("torch", 990.0, allocated=50) + runs("tide", 1200.0)
+        part = runs("async", 1.0, count=1)  # fewer repeats than the others: not compared
+        warm = [{**run, "repeat": 0, "reserved": 500 * bench.MIB} for run in runs("tide", 0.0, count=1)]
+        failed = [{"mode": "loops", "workload": "ddp", "seed": 0, "repeat": 1, "allocator": "expandable", "error": "no"}]
+        row, = bench.loops_rows(timed_runs + part + warm + failed)
+        self.assertEqual(row, ["ddp", "99", "100 / 0.990 / 4.00 s", "-", "-", "100 / 0.500 / 3.98 s",
+                               "100 / 0.990 / 4.40 s", "+10.6%", "2"])
+        self.assertEqual(list(bench.loops_rows(runs("native", 1.0))), [])
 
     def test_merged_rows(self):
         base = {"workload": "streams", "seed": 0, "repeat": 0}
