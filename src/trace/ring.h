@@ -53,7 +53,7 @@ static inline void tide__ring_add(tide__ring* ring, const tide_trace_entry* entr
 
 // The numbers of the oldest entry and of the one after the newest.
 void tide__ring_range(tide__ring* ring, uint64_t* out_first, uint64_t* out_next);
-// Copies up to `room` entries from number *number on, oldest first, and moves *number behind them and over
+// Copies up to `room` entries from number *number on, oldest first, and moves *number past them and over
 // entries that are gone. Returns how many; 0 at `end`. One call copies consecutive numbers. Waits for entries
 // before `end` that a thread is about to write.
 size_t tide__ring_copy(tide__ring* ring, uint64_t* number, uint64_t end, tide_trace_entry* out, size_t room);
