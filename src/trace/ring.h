@@ -4,7 +4,7 @@
 // The history of a cache: the newest entries, in the order they were added. Entries are numbered from 0 for
 // ever, and the ring keeps the last `capacity` of them. Threads add without a lock: each draws a number,
 // which decides the order, and writes the slot of that number, a cache line that it owns until it is done.
-// Readers copy slots while others write; resizing stops writers for a moment.
+// Readers copy slots while others write; resizing stops writers briefly.
 #ifndef TIDEMARK_SRC_TRACE_RING_H
 #define TIDEMARK_SRC_TRACE_RING_H
 
@@ -68,7 +68,7 @@ tide_status tide__ring_visit(tide__ring* ring,
 // Adding. Inline, so that an entry goes from registers to its slot.
 
 // Flags of `next`, above all numbers.
-#define TIDE__RING_IS_CLOSED (UINT64_C(1) << 63)  // for a moment: threads that add must wait
+#define TIDE__RING_IS_CLOSED (UINT64_C(1) << 63)  // for a short time: threads that add must wait
 #define TIDE__RING_IS_OFF (UINT64_C(1) << 62)     // no capacity: entries are discarded
 #define TIDE__RING_SIDE_SHIFT 61u                 // which memory is in use
 #define TIDE__RING_NUMBERS ((UINT64_C(1) << TIDE__RING_SIDE_SHIFT) - 1)
