@@ -363,8 +363,9 @@ const tool_verb tool_whatif = {
       "the "
       "peak, because at its limit an allocator frees cached memory before a request fails.\n\n"
       "Below the table is the line to put into the environment, if a PyTorch setting lowers the peak by more "
-      "than 2 %, or serves every request where the recorded setting did not. A run that ran out of memory is "
-      "replayed in the memory it had. Exit status 1: no setting fits --limit.",
+      "than 2 %, or serves every request where the recorded setting did not. If the run ran out of memory, "
+      "the replays "
+      "have the least memory that it can have had. Exit status 1: no setting fits --limit.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

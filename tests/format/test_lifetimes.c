@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Lifetimes against a slow model that searches; what is older than the recording, never released, or
-// displaced; and the offsets that an arena hands out.
+// Lifetimes, compared with a slow model that searches: requests that are older than the recording, never
+// released, or displaced; and the offsets that an arena hands out.
 #include "format/lifetimes.h"
 #include "base/heap.h"
 #include "memory.h"
