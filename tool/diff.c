@@ -390,11 +390,9 @@ const tool_verb tool_diff = {
   .summary = "show what changed between two runs",
   .operands = "A B",
   .text = "Compares peaks, counts, and who holds memory at the peak of allocated memory: by call site, and "
-          "by stack "
-          "and size, if both files have stacks, and by size and stream. Blocks are matched by stack and size "
-          "(rounded up to 512 bytes), not by address. Streams are numbered in the order of their first "
-          "request; 0 "
-          "is the default stream. The largest changes come first.\n\n"
+          "by stack and size, if both files have stacks, and by size and stream. Blocks are matched by "
+          "stack and size (rounded up to 512 bytes), not by address. Streams are numbered in the order of "
+          "their first request; 0 is the default stream. The largest changes come first.\n\n"
           "Exit status: 0 if nothing differs, 1 if something does. tidemark(1) lists the keys of --json.",
   .options = diff_options,
   .operands_min = 2,

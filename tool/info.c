@@ -458,8 +458,7 @@ const tool_verb tool_info = {
   .operands = "FILE",
   .text =
       "Shows the entries by kind, the time they span, allocator settings, streams, pools and peaks, and "
-      "whether "
-      "the recording is complete.\n\n"
+      "whether the recording is complete.\n\n"
       "\"allocated\" is the peak of live requests, each rounded up to 512 bytes; \"as PyTorch counts\" is "
       "the peak of the blocks handed out for them; \"reserved\" is all memory taken from the device; "
       "\"utilisation\" is allocated / reserved. tidemark(1) lists the keys of --json.",

@@ -290,11 +290,9 @@ const tool_verb tool_plan = {
   .operands = "FILE",
   .text =
       "FILE is a planning problem in MiniMalloc's CSV format, or a recording. The requests of a recording "
-      "are "
-      "the buffers, and the answer says how small an arena would have served the run. Offsets that a problem "
-      "gives are fixed. Ctrl-C ends the search and keeps the best plan so far. Exit status 1: there is no "
-      "plan; "
-      "3: none was found before a limit was reached. In both cases nothing is written.",
+      "are the buffers, and the answer says how small an arena would have served the run. Offsets that a "
+      "problem gives are fixed. Ctrl-C ends the search and keeps the best plan so far. Exit status 1: there "
+      "is no plan; 3: none was found before a limit was reached. In both cases nothing is written.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

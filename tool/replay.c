@@ -149,12 +149,10 @@ const tool_verb tool_replay = {
   .summary = "run the recorded requests through an allocator, without a GPU",
   .operands = "FILE",
   .text = "Shows how much memory the recorded requests need under a policy, and what the driver calls would "
-          "cost. "
-          "With --check, every step is compared with the recording, up to the first difference. Where the "
-          "recording "
-          "freed memory that its policy would have kept, the program called empty_cache; the replay calls it "
-          "there "
-          "too. Exit status 1: with --check, something differs; otherwise, a request ran out of memory.",
+          "cost. With --check, every step is compared with the recording, up to the first difference. Where "
+          "the recording freed memory that its policy would have kept, the program called empty_cache; the "
+          "replay calls it there too. Exit status 1: with --check, something differs; otherwise, a request "
+          "ran out of memory.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

@@ -417,9 +417,8 @@ const tool_verb tool_report = {
   .operands = "FILE",
   .text =
       "The first paragraph is the finding and one piece of advice; what it says about another setting comes "
-      "from "
-      "a replay. Then follow the peaks, where reserved memory was lost, why requests were refused, and who "
-      "holds memory at the peak.\n\n"
+      "from a replay. Then follow the peaks, where reserved memory was lost, why requests were refused, and "
+      "who holds memory at the peak.\n\n"
       "Losses are measured when reserved memory first reaches its peak, including the request that made it "
       "grow; each byte is counted once. A call site is the innermost stack frame outside of PyTorch and the "
       "Python interpreter. tidemark(1) lists the keys of --json.",

@@ -48,7 +48,7 @@ typedef struct tool_words {
 } tool_words;
 
 void tool_words_add(tool_words* w, const char* format, ...) __attribute__((format(printf, 2, 3)));
-// A size between two texts.
+// Adds a size between two texts.
 void tool_words_add_size(tool_words* w, const char* before, uint64_t bytes, const char* behind);
 
 // Who holds memory at the peak of allocated memory: the largest blocks, and sums by call site

@@ -135,9 +135,8 @@ const tool_verb tool_verify = {
   .operands = "PLAN.csv",
   .text =
       "PLAN.csv is a problem in MiniMalloc's CSV format with an offset for every buffer. Buffers that live "
-      "at "
-      "the same time must not overlap, and offsets must be multiples of their alignment. The first fault is "
-      "reported. Exit status 1: the plan is wrong.",
+      "at the same time must not overlap, and offsets must be multiples of their alignment. The first fault "
+      "is reported. Exit status 1: the plan is wrong.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

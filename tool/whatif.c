@@ -180,8 +180,8 @@ static void before_emit(tool_emit* emit, const tide_replay_result* result) {
   if (result->blocks_before == 0) return;
   tool_emit_words(emit,
                   "The recording begins in the middle of the run: %llu blocks of %s existed before. Every "
-                  "row requests them "
-                  "first; their original addresses are unknown, so the figures are estimates.",
+                  "row requests them first; their original addresses are unknown, so the figures are "
+                  "estimates.",
                   (unsigned long long)result->blocks_before, tool_size_text(result->bytes_before, size));
 }
 
@@ -194,8 +194,8 @@ static void empties_emit(tool_emit* emit, const tool_recording* r) {
     tool_emit_words(
         emit,
         "A replay with the recorded setting does not reproduce the recording, perhaps because the memory "
-        "limit of "
-        "the run is unknown. Calls to empty_cache may therefore be missing here. First difference: %s.",
+        "limit of the run is unknown. Calls to empty_cache may therefore be missing here. First difference: "
+        "%s.",
         r->result.mismatch);
   else if (r->result.inferred_empty_cache > 0)
     tool_emit_words(emit, "Calls to empty_cache found in the recording, and repeated in every row: %llu.",
@@ -358,13 +358,12 @@ const tool_verb tool_whatif = {
   .text =
       "Replays the recording with PyTorch's defaults, the recorded setting, common settings for rounding, "
       "splitting, garbage collection and expandable segments, and Tidemark's own policies. The lowest peak "
-      "comes "
-      "first. \"smallest memory\" is the lowest limit under which every request is served. It may be below "
-      "the "
-      "peak, because at its limit an allocator frees cached memory before a request fails.\n\n"
-      "Below the table is the line to put into the environment, if a PyTorch setting lowers the peak by more "
-      "than 2 %, or serves every request where the recorded setting did not. A run that ran out of memory is "
-      "replayed in the memory it had. Exit status 1: no setting fits --limit.",
+      "comes first. \"smallest memory\" is the lowest limit under which every request is served. It may be "
+      "below the peak, because at its limit an allocator frees cached memory before a request fails.\n\n"
+      "Below the table is the line to put into the environment, if a PyTorch setting lowers the peak by "
+      "more than 2 %, or serves every request where the recorded setting did not. If the run ran out of "
+      "memory, the replays have the least memory that it can have had. Exit status 1: no setting fits "
+      "--limit.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

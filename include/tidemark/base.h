@@ -155,7 +155,7 @@ typedef struct tide_sink {
 TIDE_API tide_source tide_source_file(int descriptor);
 TIDE_API tide_sink tide_sink_file(int descriptor);
 
-// The version of the loaded library, as "0.1.0" and like TIDE_VERSION_NUMBER.
+// The version of the loaded library: a text such as "0.1.0", and a number like TIDE_VERSION_NUMBER.
 TIDE_API const char* tide_version(void);
 TIDE_API int tide_version_number(void);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: cache, the types that the caching allocators share: what a visitor sees, the options of a history
-// and of a snapshot, and what observers receive. The calls are in device.h and pinned.h.
+// Tidemark: cache. The types that the device cache and the pinned cache share: what a visitor sees, the
+// options of a history and of a snapshot, and what observers receive. The calls are in device.h and pinned.h.
 //
 //   tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
 //   history.max_entries = 1 << 20;
@@ -68,8 +68,8 @@ typedef struct tide_history_options {
   bool clears;     // drops the entries so far; switching off does so, too
   uint8_t level;   // a tide_history_level
   uint32_t skips;  // actions not to keep, as bits: 1u << TIDE_ACTION_...
-  // How many of the newest entries are kept; 0 means 1. Their memory is taken at once: 64 bytes for each, up
-  // to the next power of two.
+  // How many of the newest entries are kept; 0 means 1. The memory is allocated at once: 64 bytes times this
+  // number, rounded up to a power of two.
   uint64_t max_entries;
   // Gathers the calling thread's stack: writes up to `capacity` frames, innermost first, and returns how
   // many. Exactly one of this and `number` is needed unless the level is NEVER. It is called with no lock
@@ -78,8 +78,8 @@ typedef struct tide_history_options {
   void* user;  // borrowed until other options are set
   // Instead of `gather`, for callers that keep stacks as their own objects: returns a number for the calling
   // thread's stack, or 0. Entries, blocks and segments keep it as their `stack`, which then does not refer to
-  // the allocator's names. tide_device_visit_stacks() shows which numbers are still in use. An allocator must
-  // not change between `gather` and `number`. It is called like `gather`, but may visit the allocator.
+  // tide_device_names(). tide_device_visit_stacks() shows which numbers are still in use. Do not switch an
+  // allocator from `gather` to `number` or back. It is called like `gather`, but may visit the allocator.
   uint32_t (*number)(void* user);
 } tide_history_options;
 // clang-format off
@@ -98,7 +98,7 @@ typedef struct tide_snapshot_options {
   uint32_t size;      // set by TIDE_SNAPSHOT_OPTIONS_INIT
   bool has_entries;   // includes the history; true in _INIT
   uint64_t epoch_ns;  // added to the times of entries: the time of another clock when the machine's was 0
-  // (optional) Describes a frame that tide_history_options.gather() gave, or a number of number(). If it
+  // (optional) Describes a frame from tide_history_options.gather(), or a number from number(). If it
   // returns false, the name is the number in hexadecimal. Called with no lock held.
   bool (*describe)(void* user, uint64_t frame, tide_frame_words* out);
   void* user;  // caller keeps
@@ -118,8 +118,8 @@ typedef uint64_t tide_observer;  // identifies an attached observer; 0: none
 // the call that caused it returns. A thread reports its own entries in order. Entries about segments
 // (SEGMENT_...) are reported one at a time, in order over all threads: a thread waits for its turn. So an
 // observer must not wait for another thread that is inside a call of this allocator. An observer may call the
-// allocator. That call may end its turn, and reports its own entries before it returns. Other entries of
-// different threads come in no fixed order.
+// allocator. The entries of that call are reported before it returns, and the turn may end during it. Other
+// entries of different threads come in no fixed order.
 typedef void (*tide_trace_fn)(void* user, const tide_trace_entry* entry);
 // The same, with the number of the entry. Numbers follow the order in which things happened, whichever thread
 // reports first. They have no gaps while an observer of entries is attached. Sorted by number, the entries

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: cpu, a caching allocator for the memory of CPU tensors. Released memory stays with the process,
+// Tidemark: cpu. A caching allocator for the memory of CPU tensors. Released memory stays with the process,
 // ready for the next run of a model, until it has been idle for a while.
 //
 //   tide_cpu_cache* cache = NULL;
@@ -11,12 +11,12 @@
 //   if (status == TIDE_OK) status = tide_cpu_release(tensor);   // on any thread, at any time
 //   tide_cpu_free(cache, NULL);
 //
-// What holds for every call:
+// Rules for every call:
 // - Any number of threads may call at once, and a thread may release what another one allocated. Each thread
 //   works in memory of its own, so that threads do not wait for one another.
 // - No lock is held while the system, the source of memory or a callback is called.
 // - Addresses are multiples of 64. A request of up to 64 KiB is rounded up to a multiple of 64 (up to 1 KiB),
-//   or by at most an eighth. A larger one begins at a page of 4 KiB and is rounded up to whole pages.
+//   or by at most an eighth. A larger one is aligned and rounded up to pages of 4 KiB.
 // - A cache can be the source of another cache's memory.
 // - Memory that is handed out is not read, and is written only to fill it: all records lie elsewhere.
 // - A request of 0 bytes returns NULL, which need not be released. Releasing NULL has no effect.
@@ -46,23 +46,23 @@ typedef struct tide_cpu_options {
   // tide_cpu_release_any() passes foreign memory to `memory`, or to free() if there is none, instead of
   // refusing it. Then the second release of a block whose memory went back to the system is not detected.
   bool frees_foreign;
-  // The most idle memory to keep. It holds when a call returns, except for up to a sixteenth that threads
-  // released of one another's memory. Idle memory that cannot go back does not count: among live blocks in
-  // pages of small blocks, or in a region of another source.
+  // The most idle memory to keep. The limit holds when a call returns; blocks that were released by another
+  // thread than the one that allocated them may exceed it by a sixteenth per thread. Idle memory that cannot
+  // go back does not count: among live small blocks in a page, or in a region of another source.
   uint64_t max_cached_bytes;
   uint64_t max_block_bytes;  // memory of larger blocks is never kept; >= 64 KiB
   uint64_t max_bytes;        // the most memory to take from the system; above it, requests find no memory
-  // Memory that was idle for this long goes back to the system. With a helper this takes at most twice as
-  // long, otherwise until a later call detects it. 0: memory never goes back because of its age.
+  // Memory that was idle for this long goes back to the system: with a helper, after at most twice this time;
+  // otherwise when a later call detects it. 0: memory never goes back because of its age.
   uint64_t idle_ns;
-  // The least to ask the source for at once, a multiple of 2 MiB. 0: a large range of addresses, of which
-  // only the part that is used has memory.
+  // The smallest amount to take from the source at once, a multiple of 2 MiB. 0: a large range of addresses,
+  // of which only the part that is used has memory.
   uint64_t region_bytes;
   // Where memory comes from; all 0: pages of the system. Memory of another source goes back a region at a
   // time, when all of it is idle.
   tide_memory memory;
-  // (optional) Called with the bytes wanted before a request fails. The program may release something then,
-  // and returns whether it did.
+  // (optional) Called with the bytes wanted before a request fails. It may release memory, and returns
+  // whether it did.
   bool (*on_pressure)(void* user, uint64_t bytes);
   void* user;             // borrowed until the cache is freed
   const tide_heap* heap;  // caller keeps until the last block of the cache is released; NULL for malloc
@@ -77,24 +77,24 @@ typedef struct tide_cpu_options {
     TIDE_FIELD(user, NULL), TIDE_FIELD(heap, NULL) }
 // clang-format on
 
-// Makes a cache; NULL options are the defaults. There may be any number of caches. A child of a fork has a
-// copy of each.
+// Makes a cache; NULL options mean the defaults. There may be any number of caches. A child of fork() has a
+// working copy of each.
 // Errors: TIDE_ERR_ARGUMENT for options out of range; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu_cache** out);
 
 // Gives all idle memory back and frees the cache. Blocks that are still handed out become orphans: they stay
 // valid, and the memory of each goes back when it is released. `out_orphans` (optional) is their number.
-// Threads: no other call with this cache may be under way or follow; blocks may be released at any time.
+// Threads: no other call with this cache may be in progress or follow; blocks may be released at any time.
 TIDE_API void tide_cpu_free(tide_cpu_cache* cache, uint64_t* out_orphans);
 
 // ---------------------------------------------------------------------------------------------------
 // Memory
 
 // Hand out at least `bytes`; tide_cpu_alloc_aligned() at a multiple of `alignment`, a power of two.
-// Errors: TIDE_ERR_NO_MEMORY if there is none after idle memory was given back: of this thread, of all
-//         threads, then what on_pressure releases, then of all other caches, the oldest cache first;
-//         TIDE_ERR_ARGUMENT for sizes and alignments above the largest.
-// Cost:   O(1), when idle memory fits.
+// Errors: TIDE_ERR_NO_MEMORY if each of these steps was tried and did not help: giving back idle memory of
+//         this thread, of all threads, calling on_pressure, and giving back idle memory of all other caches,
+//         the oldest cache first; TIDE_ERR_ARGUMENT for sizes and alignments above the largest.
+// Cost:   O(1) if idle memory fits.
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc(tide_cpu_cache* cache, size_t bytes, void** out);
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc_aligned(tide_cpu_cache* cache, size_t bytes,
                                                            size_t alignment, void** out);
@@ -102,9 +102,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc_aligned(tide_cpu_cache* cache
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc_zeros(tide_cpu_cache* cache, size_t bytes, void** out);
 
 // Returns a block to the cache that it came from.
-// Errors: TIDE_ERR_STATE for a block that was released already, unless two threads release it at the very
-//         same moment; TIDE_ERR_ARGUMENT for an address at which no block of a cache begins. Then nothing is
-//         changed.
+// Errors: TIDE_ERR_STATE for a block that was released already, unless two threads release it at the same
+//         time; TIDE_ERR_ARGUMENT for an address at which no block of a cache begins. Neither changes
+//         anything.
 TIDE_API tide_status tide_cpu_release(void* address);
 
 // The same, but the memory is not kept: the pages that it fills go back to the system at once. For memory
@@ -140,7 +140,7 @@ TIDE_API bool tide_cpu_owns(const void* address);
 // nobody releases meanwhile.
 TIDE_API tide_cpu_info tide_cpu_find(const void* address);
 
-// The cache as a source of arenas. It releases as tide_cpu_release_any() does.
+// The cache as a source of memory for arenas (memory.h). It releases as tide_cpu_release_any() does.
 TIDE_API tide_memory tide_cpu_memory(tide_cpu_cache* cache);
 
 // ---------------------------------------------------------------------------------------------------
@@ -175,13 +175,13 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_set_limits(tide_cpu_cache* cache, u
   X(num_evictions)       /* pieces of idle memory given back, for age or for a limit */ \
   X(evicted_bytes)       /* their bytes */                                              \
   X(num_alloc_retries)   /* requests tried again after idle memory was given back */    \
-  X(num_ooms)            /* requests that failed for want of memory */                  \
+  X(num_ooms)            /* requests that failed for lack of memory */                  \
   X(num_double_releases) /* releases of blocks that were released already */            \
   X(num_foreign)         /* releases of memory of no cache that was passed on */
 
 typedef struct tide_cpu_stats {
   uint32_t size;     // set by TIDE_CPU_STATS_INIT
-  uint32_t threads;  // that have memory of their own here; an ended one counts until another takes its place
+  uint32_t threads;  // with memory of their own in the cache; an ended one counts until it is replaced
 #define TIDE_CPU_STAT_FIELD(name) tide_stat name;
   TIDE_CPU_STAT_MAP(TIDE_CPU_STAT_FIELD)
 #undef TIDE_CPU_STAT_FIELD
@@ -193,8 +193,8 @@ typedef struct tide_cpu_stats {
 } tide_cpu_stats;
 #define TIDE_CPU_STATS_INIT TIDE_SIZED(tide_cpu_stats)
 
-// Exact when no other call is under way, except for peaks of what is active. Small blocks are counted once in
-// about a thousand calls, so such a peak may be too low by what lies in magazines: a few MiB per thread.
+// Exact while no other call is in progress, except for the peaks of active blocks. Small blocks are counted
+// once in about a thousand calls, so such a peak may be too low by a few MiB per thread.
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_get_stats(tide_cpu_cache* cache, tide_cpu_stats* out);
 // Sets `allocated`, `freed` and the counters to 0; sets `peak` to `current`.
 TIDE_API void tide_cpu_reset_accumulated(tide_cpu_cache* cache);
@@ -202,7 +202,7 @@ TIDE_API void tide_cpu_reset_peaks(tide_cpu_cache* cache);
 
 // Checks the invariants of the cache. Returns 0, or the number of one that does not hold, with details in
 // tide_last_error(): see docs/cpu.md.
-// Threads: no other call may be under way.
+// Threads: no other call may be in progress.
 TIDE_API int tide_cpu_check(tide_cpu_cache* cache);
 
 TIDE_END_DECLS

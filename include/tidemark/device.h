@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: device, a stream-aware caching allocator for the memory of one device. Released memory stays in
-// the cache and serves later requests on the same stream, without waiting for the device.
+// Tidemark: device. The device cache, a stream-aware caching allocator for the memory of one device. Released
+// memory stays in the cache and serves later requests on the same stream, without waiting for the device.
 //
 //   tide_device_cache* device = NULL;
 //   tide_block block;
@@ -16,8 +16,9 @@
 // - Any thread may call, and several at once. A thread may release blocks that another one allocated.
 // - The allocator holds no lock while it calls the machine, an observer, a filter or a callback. These may
 //   call the allocator, except where a comment says otherwise.
-// - A block belongs to the stream it was allocated on. Work on another stream that uses the block must be
-//   done, in the device's order, when the block is released. Otherwise announce it with tide_device_record().
+// - A block belongs to the stream it was allocated on. If work on another stream uses the block, announce it
+//   with tide_device_record(). This is not needed if, before the release, that work is done or the block's
+//   own stream waits for it.
 // - A stream must exist until all blocks that were allocated on it are released, unless it was closed with
 //   tide_device_close_stream(). After their release the stream may be destroyed.
 // - Sizes are rounded up to multiples of 512 bytes. Addresses are aligned to at least 512 bytes.
@@ -46,23 +47,24 @@ typedef enum tide_policy {
 
 #define TIDE_ROUNDUP_SLOTS 16
 
-// A fraction of a device's memory, or a number of bytes: the one that is not 0.
+// A fraction of a device's memory, or a number of bytes, a multiple of 1 GiB: the one that is not 0. If both
+// are 0, the default applies.
 typedef struct tide_reserve {
   double fraction;
   uint64_t bytes;
 } tide_reserve;
 
-// How an allocator decides. Brackets hold the key of an option in text form, for tide_device_options_parse().
-// All sizes are whole MiB.
+// Options of an allocator. Brackets hold the key of an option in text form, for tide_device_options_parse().
+// Sizes are in bytes and multiples of 1 MiB.
 typedef struct tide_device_options {
   uint32_t size;    // set by TIDE_DEVICE_OPTIONS_INIT
   uint32_t policy;  // a tide_policy
   // Blocks of at least this size are never split and never serve smaller requests [max_split_size_mb]; at
   // least large_segment_bytes.
   uint64_t max_split_bytes;
-  // The size of segments for requests of 1 to 10 MiB [large_segment_size_mb]; more than 10 MiB.
+  // The size of segments for requests of 1 to 10 MiB [large_segment_size_mb]; above 10 MiB, up to 64 GiB.
   uint64_t large_segment_bytes;
-  // A request that may not split a block takes one that is less than this much larger
+  // A block that is not split serves a request only if the block is less than this much larger
   // [max_non_split_rounding_mb]; 0: large_segment_bytes.
   uint64_t non_split_excess_bytes;
   // Idle segments are collected by age above this fraction of the limit [garbage_collection_threshold];
@@ -80,7 +82,7 @@ typedef struct tide_device_options {
   // Accepted and reported, without effect: no lock is held during machine calls [release_lock_on_cudamalloc].
   bool releases_lock;
   // Corrects decisions of `torch` that waste memory. The cache is searched again after every step that may
-  // free some, announced work is awaited block by block, and collection covers all pools [fixes].
+  // free some. The allocator waits for announced work block by block, and collects from all pools [fixes].
   bool fixes;
   // Checks all invariants after every allocation, release and record. Slow; for debugging single-threaded
   // programs [audits].
@@ -101,20 +103,23 @@ typedef struct tide_device_options {
   // The allocator behaves as inside a capture only while the stream of a request is captured, not while any
   // scope is open. So an open scope alone does not keep it from giving memory back [captures_by_stream].
   bool captures_by_stream;
-  tide_reserve address_reserve;  // addresses for an expandable segment [expandable_segments_reserve]
+  // The addresses that an expandable segment reserves [expandable_segments_reserve]; default and maximum: 9/8
+  // of the device's memory.
+  tide_reserve address_reserve;
   // Options of the policy `tide` (docs/tide.md). Of the options above, it uses memory_fraction,
   // is_capture_reuse, has_audits, captures_by_stream, address_reserve and, above 512 KiB, roundup_divisions.
   // How much may be reserved above the peak use before idle memory is stitched, as a fraction of the peak
   // [tide_slack]; 0 to 1.
   double tide_slack;
-  uint64_t tide_least_handle_bytes;  // the smallest handle of physical memory [tide_least_handle_mb]
-  uint64_t tide_most_handle_bytes;   // the largest one [tide_most_handle_mb]
-  // The fraction of the time that stitching may take, in bursts of up to 20 s times this. Above it, new
-  // memory is reserved instead [tide_stitch_share]; 0 to 1; 1: no bound.
+  // The sizes of the smallest and of the largest handle of physical memory; multiples of 2 MiB.
+  uint64_t tide_least_handle_bytes;  // [tide_least_handle_mb]
+  uint64_t tide_most_handle_bytes;   // [tide_most_handle_mb]
+  // The fraction of the time that stitching may take, in bursts of up to 20 s times this fraction. Beyond it,
+  // new memory is reserved instead [tide_stitch_share]; 0 to 1; 1: no limit.
   double tide_stitch_share;
   uint64_t tide_floor_bytes;  // this much stays reserved when idle memory is given back [tide_floor_mb]
-  // How many of the smallest handles may be idle for each stream before streams share memory, where that is
-  // more than the slack [tide_idle_handles]; up to 65536.
+  // How many handles of the smallest size may be idle for each stream, at most 16 streams counted, before
+  // streams share memory. If the slack is larger, it applies instead [tide_idle_handles]; up to 65536.
   uint32_t tide_idle_handles;
 } tide_device_options;
 // clang-format off
@@ -179,8 +184,8 @@ TIDE_API const char* tide_device_name(const tide_device_cache* device);
 TIDE_API TIDE_NODISCARD tide_status tide_device_set_default(int index, tide_device_cache* device);
 TIDE_API tide_device_cache* tide_device_default(int index);
 
-// Changes the options of an allocator, and reads those in force. `heap`, `policy` and `memory_fraction` only
-// count when an allocator is made; tide_device_configure() does not change them.
+// Changes the options of an allocator, and reads those in force. `heap`, `policy`, `ties_by_age` and
+// `memory_fraction` only have an effect when an allocator is made; tide_device_configure() ignores them.
 TIDE_API TIDE_NODISCARD tide_status tide_device_configure(tide_device_cache* device,
                                                           const tide_device_options* options);
 TIDE_API void tide_device_get_options(tide_device_cache* device, tide_device_options* out);
@@ -229,8 +234,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_record_on(tide_device_cache* dev
 // Tells the allocator that a stream was destroyed, or will be, and gets no more work. This call is needed if
 // blocks that were allocated on the stream are still handed out; release them as usual afterwards. It is
 // also needed if work of the stream may still run when a new stream gets the same handle. Otherwise a stream
-// may be destroyed without it. Blocks that were announced to the stream with tide_device_record()
-// must be released before the stream is destroyed, with or without this call.
+// may be destroyed without it. Blocks that were announced to the stream with tide_device_record() must be
+// released before the stream is destroyed, with or without this call.
 // A new stream with the same handle counts as another stream. Idle memory of the closed stream may stay
 // unused until the allocator is trimmed, or until a request would fail without it.
 // A stream that the allocator never saw is not an error.
@@ -249,13 +254,13 @@ TIDE_API tide_status tide_device_poll(tide_device_cache* device);
 // default pool and in private pools without users. Other pools are not touched and do not count.
 // With `keep_bytes`, the largest idle blocks go first: a whole segment at a time, or whole handles where
 // memory is virtual. So it gives back less than one segment, or one handle, more than necessary. More than
-// `keep_bytes` may be left: nothing of a raw segment or a handle in use can go, nor what tide_floor_bytes
-// keeps.
+// `keep_bytes` may be left: a raw segment or handle that is partly in use cannot be given back, and
+// tide_floor_bytes stay reserved.
 // Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what could not be given back stays cached.
 TIDE_API tide_status tide_device_trim(tide_device_cache* device, uint64_t keep_bytes);
 // Gives back all idle memory of one private pool, unless it has users. TIDE_POOL_DEFAULT: of all pools, as
 // tide_device_trim() does.
-// Errors: TIDE_ERR_HANDLE for a pool that is not there, and those of tide_device_trim().
+// Errors: TIDE_ERR_HANDLE for a pool that does not exist, and those of tide_device_trim().
 TIDE_API tide_status tide_device_trim_pool(tide_device_cache* device, tide_pool pool);
 
 // How much of the device's memory may be reserved, as a fraction of its total: 0 to 1; 1 means no limit.
@@ -289,8 +294,8 @@ TIDE_API char* tide_size_text(uint64_t bytes, char text[TIDE_SIZE_TEXT]);
 // ---------------------------------------------------------------------------------------------------
 // Pools: memory apart from the default pool
 //
-// A pool exists while it has a user, an open scope, or blocks that are handed out. Without all three, the
-// next trim removes it. So tide_device_pool_new(), _begin(), _end(), _drop() and tide_device_trim() leave
+// A pool exists while it has a user, an open scope, or blocks that are handed out. When it has none of these,
+// the next trim removes it. So tide_device_pool_new(), _begin(), _end(), _drop() and tide_device_trim() leave
 // nothing behind. A graph that will use memory of its capture is a user: call tide_device_pool_retain().
 //
 // A scope sends requests to a pool. While any scope of an allocator is open, the allocator behaves as inside
@@ -391,8 +396,8 @@ typedef struct tide_restore_delta {
 #define TIDE_RESTORE_DELTA_INIT TIDE_SIZED(tide_restore_delta)
 
 // Restores a pool: takes back everything that is handed out, then hands out the blocks of the checkpoint at
-// their addresses. Segments made since then stay, idle. Memory that the pool lent to requests of the default
-// pool stays with them. A checkpoint may be restored any number of times.
+// their addresses. Segments made since the checkpoint stay and are idle. Memory that the pool lent to
+// requests of the default pool stays with them. A checkpoint may be restored any number of times.
 // Errors:  as tide_device_checkpoint(), also for blocks with announced work; TIDE_ERR_STATE if a segment of
 //          the checkpoint is gone, or if lent memory is in the place of one of its blocks. After an error
 //          nothing has changed.
@@ -616,9 +621,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_import(tide_device_cache* device
 // Errors: TIDE_ERR_HANDLE for an address that was not imported; errors of the machine, which leave it open.
 TIDE_API tide_status tide_device_unimport(tide_device_cache* device, void* address);
 
-// A share as plain bytes, for channels that cannot carry descriptors. The accepting process fetches them over
-// a socket from the process that offers; both must have the same user. A thread of the allocator serves the
-// socket and sleeps otherwise. Blocks in the same shared memory have equal offers.
+// A share as plain bytes, for channels that cannot carry descriptors. The accepting process fetches the
+// descriptors over a socket from the process that offers; both must have the same user. A thread of the
+// allocator serves the socket and sleeps otherwise. Blocks in the same shared memory have equal offers.
 typedef struct tide_offer {
   unsigned char bytes[128];
 } tide_offer;

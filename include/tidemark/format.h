@@ -69,7 +69,7 @@ typedef struct tide_read_options {
   uint32_t size;          // set by TIDE_READ_OPTIONS_INIT
   uint32_t format;        // a tide_format; TIDE_FORMAT_COUNT: detected from the first bytes
   uint64_t memory;        // most bytes that the trace and the reader take together. Early in a file the limit
-                          // is lower: 64 MiB, and a multiple of the bytes read so far
+                          // is lower: 64 MiB plus a multiple of the bytes read so far
   const tide_heap* heap;  // borrowed until the trace is freed; NULL for malloc
   // (optional) Called about once per MiB with the bytes read so far. Returning false cancels the read with
   // TIDE_ERR_STATE.
@@ -99,7 +99,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_trace_read(const tide_source* source,
 //   JSON        the same, except which lists were tuples
 //   RMM         allocations, releases and failed allocations
 //   MINIMALLOC  lifetimes and sizes; times are steps if the trace has steps, otherwise numbers of entries
-//   FOLDED and PPROF describe the moment at which the most bytes were requested and not yet released.
+//   FOLDED and PPROF describe the point at which the most bytes were requested and not yet released.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for something the format cannot hold; any
 //          error of the sink.
 TIDE_API TIDE_NODISCARD tide_status tide_trace_write(const tide_trace* trace, uint32_t format,

@@ -197,7 +197,7 @@ typedef struct tide_graph_options {
   bool manages_outputs;         // tensors inside the outputs of the graph are managed. Needs writes_out
   bool manages_direct_outputs;  // and tensors that are outputs themselves. Needs manages_outputs
   bool in_place;      // outputs may overwrite dying inputs where their node permits it (SOLVER and SMALLEST)
-  bool nests;         // nested blocks are planned together with the code around them (except for the groups)
+  bool nests;         // nested blocks are planned with the code around them (not by LIFO_ and FITTING_GROUPS)
   bool decides_once;  // a value that a MAY_SKIP node did not make in the first run is never managed
   // The size of a value is the largest of the last `remembers_runs` runs, or of all runs if 0. A new layout
   // is made when a value did not fit, or when the places together exceed the need by more than the fraction
@@ -335,7 +335,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_planner_take(tide_planner* planner, uin
 
 // The managed outputs of a run share an arena, called a generation. A generation starts with one reference,
 // and its outputs stay valid until the last reference is dropped. Generations are numbered from 1. The
-// result is 0 if the last run has no generation, as the first run of a shape: see tide_planner_take().
+// result is 0 if the last run has no generation, such as the first run of a shape: see tide_planner_take().
 // Errors:  TIDE_ERR_HANDLE for a generation that is no longer in use; TIDE_ERR_STATE for dropping the last
 //          reference to the generation of the open run.
 TIDE_API uint64_t tide_planner_generation(const tide_planner* planner);

@@ -18,8 +18,8 @@
 //
 // Rules for every call:
 // - Any thread may call, and several threads may use the same object at once. Do not free an object while
-//   another thread uses it. On host and dry such a call may reach a newer object, but never freed memory.
-//   They recognise a handle that was freed before the call and return TIDE_ERR_HANDLE.
+//   another thread uses it. On host and dry such a call may act on a newer object, but never on freed memory.
+//   Both recognise a handle that was freed before the call and return TIDE_ERR_HANDLE.
 // - `device` is an index below tide_machine_device_count(); any other value is TIDE_ERR_DEVICE. Calls that
 //   take a stream also take its device, because each device has its own two default streams.
 // - Only calls named `_synchronize` wait for queued work. There are two exceptions. On host, calls that
@@ -336,18 +336,18 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_event_synchronize(tide_machine*
 // Queue work on a stream. Each end of a copy may be memory of any device, pinned memory, or ordinary host
 // memory, which must stay valid and unchanged until the copy is done. The two ranges must not overlap. A copy
 // between devices without peer access is staged. A fill needs memory that the stream's device may write. An
-// address without memory is found when the work runs. On host the rest of the work is skipped, and the next
-// _synchronize call on that device reports it once as TIDE_ERR_MACHINE. On cuda the driver reports an error,
-// and its context may be lost.
+// address without memory is detected when the work runs. On host the rest of the work is skipped, and the
+// next _synchronize call on that device reports it once as TIDE_ERR_MACHINE. On cuda the driver reports an
+// error, and its context may be lost.
 // Errors: TIDE_ERR_ARGUMENT if a range leaves its allocation; TIDE_ERR_ACCESS without access to it.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_copy(tide_machine* machine, int device, tide_stream stream,
                                                       void* destination, const void* source, size_t bytes);
 TIDE_API TIDE_NODISCARD tide_status tide_machine_fill(tide_machine* machine, int device, tide_stream stream,
                                                       void* destination, uint8_t value, size_t bytes);
 
-// Queues a call of a function. Later work waits until it returns. The function must not call the machine,
-// which is TIDE_ERR_STATE on host and dry. It runs on a thread of the machine. On dry it runs on the thread
-// that queries or synchronizes a stream or event, and other threads that do so wait.
+// Queues a call of a function. Later work waits until it returns. The function must not call the machine: on
+// host and dry such a call is TIDE_ERR_STATE. It runs on a thread of the machine. On dry it runs on the
+// thread that queries or synchronizes a stream or event, and other threads that do so wait.
 typedef void (*tide_call_fn)(void* user);
 TIDE_API TIDE_NODISCARD tide_status tide_machine_call(tide_machine* machine, int device, tide_stream stream,
                                                       tide_call_fn function, void* user);
@@ -425,7 +425,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_peer_query(tide_machine* machin
 TIDE_API TIDE_NODISCARD tide_status tide_machine_peer_enable(tide_machine* machine, int device, int peer);
 TIDE_API tide_status tide_machine_peer_disable(tide_machine* machine, int device, int peer);
 
-// A name of raw memory for another process of the same user. The bytes can be sent in any way.
+// Identifies raw memory for another process of the same user. The bytes can be sent in any way.
 typedef struct tide_raw_share {
   unsigned char bytes[64];
 } tide_raw_share;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: memory, the types that all allocators share: blocks, pools, scopes, statistics, fills, and the
+// Tidemark: memory. The types that all allocators share: blocks, pools, scopes, statistics, fills, and the
 // table through which arenas and caches get their memory. That memory may come from the C library, from a
 // machine (machine.h), from a cache (device.h, pinned.h, cpu.h), or from the program.
 //
@@ -17,8 +17,8 @@ TIDE_BEGIN_DECLS
 
 #define TIDE_NO_LIMIT UINT64_MAX
 
-// A block of memory that was handed out. The handle leads to its record without a search, and a handle that
-// was released before is recognised.
+// A block of memory that was handed out. The handle locates its record without a search, and makes it
+// possible to recognise a block that was released before.
 typedef struct tide_block {
   void* address;
   uint64_t handle;

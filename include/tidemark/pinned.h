@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: pinned, a cache of page-locked host memory. Locking pages is slow and unlocking stalls the
+// Tidemark: pinned. A cache of page-locked host memory. Locking pages is slow and unlocking stalls the
 // device, so the cache keeps released memory. Queued copies may still use a released block. The cache hands
 // the block out again only when the streams that use it have finished that work.
 //
@@ -13,13 +13,13 @@
 //   if (status == TIDE_OK) status = tide_pinned_release(host, block);   // no need to wait for the copy
 //   tide_pinned_free(host, NULL);
 //
-// What holds for every call:
+// Rules for every call:
 // - Any thread may make any call at any time, unless its comment says otherwise. A thread may release what
 //   another thread allocated.
 // - No lock is held while the machine, a filter or a visitor is called.
 // - Before a block is released, work that uses it must be finished or announced: by tide_pinned_record(), by
 //   tide_pinned_record_now(), or by tide_pinned_copy(), which announces the copy it queues.
-// - A call that names memory tells three mistakes apart, by its status and in the text of the error.
+// - A call that takes a block or an address distinguishes three mistakes by its status and its error text.
 //   TIDE_ERR_STATE: the block was released already, and is idle or waiting. TIDE_ERR_HANDLE: the handle is
 //   stale, because its memory was handed out again or given back. TIDE_ERR_ARGUMENT: the cache never handed
 //   out this memory.
@@ -69,13 +69,13 @@ typedef struct tide_pinned_options {
   // The size of a reserve that is pinned at the first request; 0: none. Requests up to this size are served
   // from it while it has room, and return to it. The machine gets it back when the cache is freed.
   uint64_t reserve_bytes;
-  uint64_t max_round_bytes;  // larger requests are only rounded to whole pages; TIDE_NO_LIMIT: none are
-  uint64_t max_block_bytes;  // larger requests too; their blocks go back as soon as they are reusable
-  // The limit of idle memory in the default pool that could be given back; TIDE_NO_LIMIT: no limit. A chunk
-  // of which a thread has a small block (below 32 KiB) in its cache counts from the next tide_pinned_poll()
-  // on.
+  uint64_t max_round_bytes;  // larger requests are only rounded up to whole pages; TIDE_NO_LIMIT: none are
+  uint64_t max_block_bytes;  // the same, and their blocks are given back as soon as they are reusable
+  // How much idle memory the default pool keeps at most; TIDE_NO_LIMIT: no limit. Memory that cannot be given
+  // back does not count. A chunk of which a thread has a small block (below 32 KiB) in its cache counts from
+  // the next tide_pinned_poll() on.
   uint64_t max_cached_bytes;
-  // Memory goes back if two sweeps, at least this long apart, find it unused since the first; 0: never.
+  // Memory is given back if it was not used between two sweeps that are at least this long apart; 0: never.
   // Sweeps run in tide_pinned_poll(), in requests that find nothing cached, and in the helper, at most four
   // times in this period.
   uint64_t idle_ns;
@@ -131,9 +131,9 @@ TIDE_API void tide_pinned_get_options(const tide_pinned_cache* pinned, tide_pinn
 
 // Hands out at least `bytes`. A request of 0 bytes gives a block with a NULL address, which need not be
 // released.
-// Errors:  TIDE_ERR_NO_MEMORY, TIDE_ERR_MACHINE or TIDE_ERR_LIMIT if the machine refuses to pin memory.
-//          Drivers report a lack of memory by all three. The call has then used blocks whose work is done,
-//          given cached memory back, and waited for streams, and tried again. The cache stays usable.
+// Errors:  TIDE_ERR_NO_MEMORY, TIDE_ERR_MACHINE or TIDE_ERR_LIMIT if the machine refuses to pin memory:
+//          drivers report a lack of memory by all three. Before it fails, the call polls, gives cached memory
+//          back, waits for streams, and tries again after each step. The cache stays usable.
 //          TIDE_ERR_ARGUMENT for 2^60 bytes and more.
 // Cost:    O(1) without a contended lock if the thread has a cached block; a lock of the size class if the
 //          block comes from the depot; otherwise calls of the machine.
@@ -155,10 +155,10 @@ TIDE_API tide_status tide_pinned_release(tide_pinned_cache* pinned, tide_block b
 TIDE_API tide_status tide_pinned_release_address(tide_pinned_cache* pinned, void* address);
 
 // Announces that work on a stream uses the block. All work queued on that stream before the block is released
-// must finish before the block is handed out again. The stream must exist until the release. A good handle
-// names the block, and the address may be any inside it (a view). With any other handle, the address must be
-// the one that was handed out. For TIDE_STREAM_PER_THREAD, the stream of the calling thread, only work that
-// is queued already is covered.
+// must finish before the block is handed out again. The stream must exist until the release. If the handle is
+// valid, the address may be any inside the block (a view). Otherwise the address must be the one that was
+// handed out. For TIDE_STREAM_PER_THREAD, the stream of the calling thread, only work that is queued already
+// is covered.
 // Errors: TIDE_ERR_STATE, TIDE_ERR_HANDLE and TIDE_ERR_ARGUMENT, see above; TIDE_ERR_ARGUMENT also for an
 //         address inside a block with a handle that is not the block's; TIDE_ERR_DEVICE; TIDE_ERR_NO_MEMORY
 //         for the record. Whether the stream exists is only checked at the release.
@@ -202,9 +202,9 @@ TIDE_API tide_memory tide_pinned_memory(tide_pinned_cache* pinned);
 TIDE_API size_t tide_pinned_round(const tide_pinned_cache* pinned, size_t bytes);
 
 // Makes blocks reusable whose announced work is done, and sweeps: see idle_ns. Requests that find nothing
-// cached do this by themselves. The call asks each stream about its oldest work, and goes on while that is
-// done, so a stream that is stuck holds back nothing but its own blocks. It does not wait for work.
-// Errors: the first of the machine. Events that could not be asked or recorded are tried again later.
+// cached do this by themselves. The call queries the oldest event of each stream, then the next one while
+// they are done. So a stream that is stuck delays only its own blocks. The call does not wait for work.
+// Errors: the first error of the machine. Events that could not be queried or recorded are tried again later.
 TIDE_API tide_status tide_pinned_poll(tide_pinned_cache* pinned);
 
 // Gives idle memory of the default pool back to the machine until at most `keep_bytes` of it are left. Polls
@@ -212,11 +212,11 @@ TIDE_API tide_status tide_pinned_poll(tide_pinned_cache* pinned);
 // of all threads. Larger sizes go first; of one size class, the memory that was idle longest. A chunk of
 // small blocks goes, and counts as idle, only if all its blocks are idle. Memory from the reserve returns to
 // the reserve. Memory of an earlier failed request that the machine did not take back is tried again.
-// Errors: TIDE_ERR_ARGUMENT; otherwise the first of the machine, such as TIDE_ERR_CAPTURE or
+// Errors: TIDE_ERR_ARGUMENT; otherwise the first error of the machine, such as TIDE_ERR_CAPTURE or
 //         TIDE_ERR_MACHINE. Memory that the machine refuses stays cached, and the call goes on with the rest.
 TIDE_API tide_status tide_pinned_trim(tide_pinned_cache* pinned, uint64_t keep_bytes);
-// The same with 0 bytes to keep; and gives back idle memory of pools without users. Such a pool is dropped
-// when none of its memory is left.
+// The same with 0 bytes to keep; it also gives back idle memory of pools without users. Such a pool is
+// dropped when none of its memory is left.
 TIDE_API tide_status tide_pinned_empty(tide_pinned_cache* pinned);
 
 // ---------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ TIDE_API tide_status tide_pinned_empty(tide_pinned_cache* pinned);
 // after its release, and not handed out again until the pool is gone.
 
 // new: makes a pool with one user, the caller. retain, drop: add and remove a user. users: counts them.
-// A pool is kept by its users, by an open scope, and by blocks of it that are handed out. Without all three,
+// A pool exists while it has a user, an open scope, or blocks that are handed out. When it has none of these,
 // the next tide_pinned_empty() gives its memory back and drops it. A graph that uses memory of its capture
 // must be a user of the pool. Blocks that were kept for graphs then wait for the streams they were announced
 // to, so launches on other streams must be over.
@@ -239,8 +239,8 @@ TIDE_API tide_status tide_pinned_pool_drop(tide_pinned_cache* pinned, tide_pool 
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_users(tide_pinned_cache* pinned, tide_pool pool,
                                                            uint32_t* out);
 
-// Which requests a scope takes: see tide_scope_kind. tide_pinned_alloc() names no stream: the kinds ALL and
-// THREAD take such requests, and a filter gets device -1.
+// Which requests a scope accepts: see tide_scope_kind. tide_pinned_alloc() has no stream: the kinds ALL and
+// THREAD accept its requests, and a filter gets device -1.
 typedef struct tide_pinned_scope {
   uint32_t size;  // set by TIDE_PINNED_SCOPE_INIT
   uint32_t kind;  // a tide_scope_kind
@@ -249,8 +249,8 @@ typedef struct tide_pinned_scope {
   // tide_pinned_pool_end() fails if they have changed. Not on the dry machine.
   bool checks_copies;
   tide_stream stream;
-  // Closing the scope waits for requests that are inside the filter, so do not hold a lock then that the
-  // filter takes. A filter that closes scopes itself does not wait.
+  // Closing the scope waits until no other thread is inside the filter, so do not hold a lock that the filter
+  // takes. Inside a filter it does not wait.
   bool (*filter)(void* user, int device, tide_stream stream);
   void* user;  // borrowed until the scope is closed
 } tide_pinned_scope;
@@ -261,8 +261,8 @@ typedef struct tide_pinned_scope {
     TIDE_FIELD(filter, NULL), TIDE_FIELD(user, NULL) }
 // clang-format on
 
-// Opens a scope on a pool, and closes it. NULL means TIDE_PINNED_SCOPE_INIT. The newest open scope that takes
-// a request decides. An open scope keeps its pool, but is not a user of it.
+// Opens and closes a scope on a pool. NULL means TIDE_PINNED_SCOPE_INIT. A request goes to the newest open
+// scope that accepts it. An open scope keeps its pool alive but does not count as a user.
 // Errors: TIDE_ERR_STATE if the pool has an open scope already, or none to close; TIDE_ERR_LIMIT above 64
 //         open scopes. tide_pinned_pool_end() returns TIDE_ERR_STATE, with the scope closed, if bytes that a
 //         captured copy will read have changed. The text says which.
@@ -292,7 +292,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_end(tide_pinned_cache* pinn
   X(num_alloc_retries)   /* requests that the machine refused at first */          \
   X(num_ooms)            /* requests that failed for lack of memory */             \
   X(num_record_failures) /* events that could not be recorded at once */           \
-  X(num_query_failures)  /* events that could not be asked */                      \
+  X(num_query_failures)  /* events that could not be queried */                    \
   X(num_aged)            /* segments given back because of idle_ns */              \
   X(num_capped)          /* segments given back because of max_cached_bytes */
 
@@ -311,8 +311,7 @@ typedef struct tide_pinned_stats {
 
 // The statistics of the cache. They are exact while no other call is running. While several threads work, a
 // peak may be off by what threads have counted and not added yet, up to 2048 calls each. The call does not
-// poll.
-// allocated_bytes - active_bytes is the size of the cached blocks.
+// poll. The size of the cached blocks is allocated_bytes - active_bytes.
 // Errors: TIDE_ERR_ARGUMENT.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_get_stats(tide_pinned_cache* pinned, tide_pinned_stats* out);
 // reset_accumulated: sets `allocated`, `freed`, the counters, and `total_ns` and `count` of durations to 0.
@@ -330,11 +329,11 @@ TIDE_API int tide_pinned_check(tide_pinned_cache* pinned);
 
 // Shows every segment and its blocks by rising address: see tide_device_visit(). `device` is -1 and `stream`
 // is NULL. `is_large` is set for segments with one block. All blocks of a segment have the same size; bytes
-// behind the last block belong to no block. Also adds a SNAPSHOT entry to the history.
+// after the last block belong to no block. Also adds a SNAPSHOT entry to the history.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_visit(tide_pinned_cache* pinned,
                                                       const tide_device_visitor* visitor);
 
-// Switches the history on or off, or changes its options; and shows it: see tide_device_history(). Entries
+// Turns the history on or off, or changes its options; and visits it: see tide_device_history(). Entries
 // are ALLOC, FREE_REQUESTED when a block is released, FREE_COMPLETED when it is reusable, SEGMENT_ALLOC and
 // SEGMENT_FREE, OOM with `address` 0, and SNAPSHOT. Their device is that of the request, or 0 if it names
 // none. Each has the note of its thread: see tide_thread_set_metadata().
@@ -342,13 +341,13 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_history(tide_pinned_cache* pinne
                                                         const tide_history_options* options);
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_history_visit(tide_pinned_cache* pinned,
                                                               tide_history_fn function, void* user);
-// The stacks and notes that entries name; it belongs to the cache.
+// The texts, stacks and notes that entries and blocks refer to. Owned by the cache.
 TIDE_API tide_intern* tide_pinned_names(tide_pinned_cache* pinned);
 
 // Adds the history and the segments to a trace under the device number `device`, which no other allocator of
 // that trace may have: see tide_device_snapshot().
-// Errors: TIDE_ERR_ARGUMENT, also for a device outside 0 to 255; TIDE_ERR_NO_MEMORY, and then the trace has
-//         only a part.
+// Errors: TIDE_ERR_ARGUMENT, also for a device outside 0 to 255; TIDE_ERR_NO_MEMORY, which leaves a part of
+//         the snapshot in the trace.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_snapshot(tide_pinned_cache* pinned,
                                                          const tide_snapshot_options* options, int device,
                                                          tide_trace* trace);

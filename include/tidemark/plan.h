@@ -152,7 +152,8 @@ typedef struct tide_plan_options {
 typedef struct tide_plan tide_plan;  // opaque; freed by tide_plan_free()
 
 // Solves a problem. NULL options mean the defaults. An infeasible problem is not an error: see the verdict.
-// Every plan has passed tide_plan_verify(). A buffer of any pool goes to the first pool that it fits into.
+// Every plan has passed tide_plan_verify(). A buffer with TIDE_PLAN_ANY_POOL goes to the first pool that it
+// fits into.
 // Errors:  TIDE_ERR_ARGUMENT for invalid options or an invalid problem: a lifetime or gap that ends before
 //          it begins, gaps that overlap or leave the lifetime, more than TIDE_PLAN_MAX_BYTES, an unknown
 //          pool; TIDE_ERR_LIMIT for 2^30 buffers and gaps together, or more than 2^16 pools;
@@ -210,7 +211,7 @@ typedef struct tide_plan_check {
 
 // Checks whether offsets are a valid plan of a problem. It shares no code with the solver. A buffer that
 // never uses any bytes may lie anywhere below TIDE_PLAN_MAX_BYTES. `pools` has the pool of each buffer;
-// NULL: each buffer of any pool lies in the first.
+// NULL: buffers with TIDE_PLAN_ANY_POOL lie in the first.
 // Errors:  TIDE_ERR_ARGUMENT for a problem that tide_plan_solve() refuses, or for NULL offsets;
 //          TIDE_ERR_NO_MEMORY.
 // Cost:    O((n + g) log n) for n buffers with g gaps.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: problem, a planning problem: buffers with lifetimes and sizes. A problem is read from
+// Tidemark: problem. A planning problem is a list of buffers with lifetimes and sizes. A problem is read from
 // MiniMalloc's CSV, or made from a trace, in which every request is a buffer.
 //
 //   tide_problem* problem = NULL;

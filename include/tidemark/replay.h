@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: replay, which runs the requests of a recording through a device cache on the dry machine. It
+// Tidemark: replay. It runs the requests of a recording through a device cache on the dry machine. It
 // shows what another setting would have done, or checks that the same setting does the same.
 //
 //   tide_replay* replay = NULL;
@@ -15,10 +15,10 @@
 //   if (status == TIDE_OK) printf("%llu bytes\n", (unsigned long long)result.peak_reserved);
 //   tide_replay_free(replay);
 //
-// A replay takes requests and releases from the recording and, when it checks, the addresses of new segments;
-// never the address of an allocation. A request lives from its ALLOC to its FREE_COMPLETED. If the completion
-// does not follow a release at once, the block waits for work that ends at the entry of the completion. Time
-// is the number of the entry. See docs/replay.md.
+// A replay takes requests and releases from the recording. With `checks` it also takes the addresses of new
+// segments, but never those of allocations. A request lives from its ALLOC to its FREE_COMPLETED. If the
+// completion does not follow a release at once, the block waits for work that ends at the entry of the
+// completion. Time is the number of the entry. See docs/replay.md.
 #ifndef TIDEMARK_REPLAY_H
 #define TIDEMARK_REPLAY_H
 

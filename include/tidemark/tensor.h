@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: tensor, memory for CPU kernels that do not choose its source. A runtime enters a cache (cpu.h)
+// Tidemark: tensor. Memory for CPU kernels that do not choose its source. A runtime enters a cache (cpu.h)
 // or a source (memory.h), or begins a run of a profile (profile.h), on a thread. Kernels on that thread
 // call tide_tensor_alloc(); any thread may call tide_tensor_release(). See examples/inference.c.
 //

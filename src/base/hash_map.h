@@ -3,7 +3,7 @@
 //
 // A hash map from 64-bit keys to 64-bit values other than 0.
 //
-// It uses open addressing with linear probing. A removal shifts the slots behind it back, so there are no
+// It uses open addressing with linear probing. A removal shifts the following slots back, so there are no
 // tombstones. The order of the slots depends on the hash, and no result may depend on that order.
 //
 // A key that is not a number is hashed to 64 bits by the user. If another key has that number already, the

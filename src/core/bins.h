@@ -4,9 +4,9 @@
 // The free index: finds the smallest block that is large enough, and among blocks of equal size the one with
 // the lowest tie. The owner's lock guards it.
 //
-// Sizes below 2 MiB have a pairing heap each, ordered by the tie, and two levels of bits that say which heaps
-// are not empty: the work does not grow with the number of blocks, except where many have one size (amortised
-// O(log n) of these). Larger blocks, and all blocks of an index made without heaps, are in a balanced tree.
+// Each size below 2 MiB has a pairing heap, ordered by the tie. Two levels of bits say which heaps are not
+// empty. So the work does not grow with the number of blocks, except for n blocks of one size: amortised
+// O(log n). Larger blocks, and all blocks of an index made without heaps, are in a balanced tree.
 #ifndef TIDEMARK_SRC_CORE_BINS_H
 #define TIDEMARK_SRC_CORE_BINS_H
 
@@ -27,7 +27,7 @@ typedef struct tide__bins {
   uint64_t count;
 } tide__bins;
 
-// `has_heaps`: for an index in which small blocks are many. False without memory.
+// `has_heaps`: for an index with many small blocks. Returns false if there is no memory.
 bool tide__bins_init(tide__bins* bins, const tide_heap* heap, bool has_heaps);
 void tide__bins_fini(tide__bins* bins, const tide_heap* heap);
 

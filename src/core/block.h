@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // A block: a range of addresses inside one segment. The blocks of a segment are a chain in the order of
-// addresses without a gap. Records live in a table of handles (base/slots.h) and are never given back to the
-// heap before the allocator is, so that looking one up needs no lock.
+// addresses without a gap. Records live in a table of handles (base/slots.h) and are freed only with the
+// allocator, so that looking one up needs no lock.
 #ifndef TIDEMARK_SRC_CORE_BLOCK_H
 #define TIDEMARK_SRC_CORE_BLOCK_H
 
@@ -22,8 +22,8 @@ typedef enum tide__block_state {
   TIDE__BLOCK_PENDING,    // taken back, waiting for work on other streams
   TIDE__BLOCK_UNMAPPED,   // addresses without memory, of an expandable segment or a home
   TIDE__BLOCK_LENT,       // at home: its memory is a piece of a block in a view
-  TIDE__BLOCK_VACANT,     // in a view: addresses that no block has
-  TIDE__BLOCK_BUSY        // in the hands of one thread that grows or shrinks the segment
+  TIDE__BLOCK_VACANT,     // in a view: addresses that no block uses
+  TIDE__BLOCK_BUSY        // claimed by one thread that grows or shrinks the segment
 } tide__block_state;
 
 struct tide__segment;
@@ -31,7 +31,7 @@ struct tide__lane;
 struct tide__use;
 struct tide__markers;
 
-// Does memory belong to these addresses? Memory that is lent belongs to the addresses of the view.
+// Do these addresses have memory? Memory that is lent belongs to the addresses of the view.
 static inline bool tide__state_has_memory(uint8_t state) {
   return state != TIDE__BLOCK_UNMAPPED && state != TIDE__BLOCK_LENT && state != TIDE__BLOCK_VACANT;
 }
@@ -50,7 +50,7 @@ typedef struct tide__block {
   uint8_t state;  // a tide__block_state
   bool is_small;
   bool is_scoped;          // it was released inside a scope and waits for its end
-  bool is_public;          // it was handed out and can be found by its address, not only counted
+  bool is_public;          // it has a handle and can be found by its address; otherwise it is only counted
   bool is_borrowed;        // of a private pool, handed out to a request of the default one
   tide__atomic_u32 stack;  // of the request
   // The second cache line: a heap of blocks of one size (bins.c) or a list of spare records, and fields that

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the allocators ask a machine about captures, and how they call the machine while one is under way. A
-// question leaves the calling thread's error record unchanged, unless it returns a failure.
+// How the allocators query a machine about captures, and call it during one. A query leaves the calling
+// thread's error record unchanged, unless it returns a failure.
 #ifndef TIDEMARK_SRC_CORE_CAPTURE_H
 #define TIDEMARK_SRC_CORE_CAPTURE_H
 

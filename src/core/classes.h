@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Size classes: multiples of a unit up to 16 units, and above that eight for each doubling, so that rounding
-// up to a class adds at most an eighth from eight units on. Classes are numbered from 0 without a gap, in the
-// order of their sizes.
+// Size classes: multiples of a unit up to 16 units, and above that eight classes for each doubling. So
+// rounding up to a class adds at most an eighth from eight units on. Classes are numbered from 0 without a
+// gap, in the order of their sizes.
 #ifndef TIDEMARK_SRC_CORE_CLASSES_H
 #define TIDEMARK_SRC_CORE_CLASSES_H
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What an allocator records: entries for what happens, with the clock, the call stack and the note of the
-// thread. The newest are kept in a ring if the history is switched on; observers are told of each.
+// What an allocator records: entries for what happens, with the time, the call stack and the note of the
+// thread. The newest are kept in a ring if the history is switched on. Each is told (reported) to observers.
 //
 // An entry is made while locks are held. Observers are told afterwards, from a journal of the thread, with no
 // lock held. A call therefore has three steps: tide__history_context() before its first lock,
-// tide__history_add() where something changes, tide__history_tell() behind its last lock.
+// tide__history_add() where something changes, tide__history_tell() after its last lock.
 //
 // What observers may rely on:
-// - An entry gets its number while its thread holds what changes. Sorted by number, everything stands in the
-//   order in which it happened.
-// - A thread tells its own entries in order. Two threads may tell theirs the other way round.
+// - An entry gets its number while its thread holds the lock of what changes. Sorted by number, entries are
+//   in the order in which things happened.
+// - A thread tells its own entries in order. Entries of two threads may be told in either order.
 // - Entries about segments also have a turn: each is told when all before it were told, over all threads.
 #ifndef TIDEMARK_SRC_CORE_HISTORY_H
 #define TIDEMARK_SRC_CORE_HISTORY_H
@@ -22,7 +22,7 @@
 
 enum { TIDE__STEP_ENTRIES = 16 };  // entries that one step of a call makes at most
 
-// When a call was made, by whom, and with which note; all 0 when nothing is recorded.
+// The call context: time, stack and note of a call; all 0 if nothing is recorded.
 typedef struct tide__call_context {
   uint64_t time_ns;
   uint32_t stack;
@@ -32,9 +32,9 @@ typedef struct tide__call_context {
 typedef struct tide__history {
   tide_machine* machine;   // borrowed until fini: its clock
   uint64_t uid;            // unique in this process
-  tide__atomic_u32* word;  // borrowed until fini; of the allocator, whose calls look at it anyway
+  tide__atomic_u32* word;  // borrowed until fini; of the allocator, whose calls read it anyway
   uint32_t kept_bit;       // set in the word while entries are kept
-  uint32_t observed_bit;   // set in the word while observers hear of entries
+  uint32_t observed_bit;   // set in the word while observers of entries are attached
   uint8_t device;          // of entries that belong to no block
   tide__atomic_u32 level;
   tide__atomic_u32 skips;
@@ -51,7 +51,7 @@ typedef struct tide__history {
 } tide__history;
 
 // `word`: see tide__history. observed_bit 0: there are no observers.
-// Errors: TIDE_ERR_NO_MEMORY, and then tide__history_fini() is still to be called.
+// Errors: TIDE_ERR_NO_MEMORY; tide__history_fini() must still be called.
 tide_status tide__history_init(tide__history* history, tide_machine* machine, const tide_heap* heap,
                                tide__atomic_u32* word, uint32_t kept_bit, uint32_t observed_bit);
 void tide__history_fini(tide__history* history);
@@ -66,7 +66,7 @@ static inline bool tide__history_is_recording(const tide__history* history) {
   return (tide__load_relaxed(history->word) & (history->kept_bit | history->observed_bit)) != 0;
 }
 
-// The clock; 0 if the machine does not tell. Never changes the thread's error.
+// The machine's time; 0 if the call of the machine fails. Never changes the thread's error.
 uint64_t tide__history_clock(tide__history* history);
 // The context of the calling thread, with its stack if the history's level is at least `level`; 0: no stack.
 // Makes room for `entries` to be told. With no lock held.

@@ -3,8 +3,7 @@
 //
 // A magazine: idle blocks of one size class that a thread has for itself, the newest first. It is refilled
 // from a depot when it is empty and flushed to it when it is full. The first refill takes one block, and each
-// one after that twice as many, up to half of the limit: a thread that needs few blocks keeps few from
-// others.
+// later one twice as many, up to half of the limit. So a thread that needs few blocks holds few.
 //
 // Items are linked through a field of their own; `next` is its offset. Only the thread that has the
 // magazine's thread cache calls these functions; others may look whether `head` is NULL.
@@ -16,7 +15,8 @@
 #include "base/arith.h"
 #include "base/atomic.h"
 
-// [M1] the list from `head` has `count` items [M2] count <= limit, but for one item on the way to the depot
+// [M1] the list from `head` has `count` items [M2] count <= limit, except for one item on its way to the
+// depot
 typedef struct tide__magazine {
   _Atomic(void*) head;
   uint8_t count;
@@ -31,7 +31,7 @@ static inline void* tide__magazine_next(const void* item, size_t next) {
   return found;
 }
 
-// As many items as have most_bytes together, but at least `least` and at most `most`; 255 at most.
+// The number of items that have most_bytes together, but at least `least`, and at most `most` and 255.
 static inline void tide__magazine_init(tide__magazine* magazine, uint32_t units, uint64_t item_bytes,
                                        uint64_t most_bytes, uint32_t least, uint32_t most) {
   *magazine = (tide__magazine){ .units = units };
@@ -72,7 +72,7 @@ static inline void tide__magazine_refill(tide__magazine* magazine, void* list, u
   magazine->count = (uint8_t)count;
 }
 
-// Removes all but the newest `keep` items, of which there are at least so many; returns the others as a list.
+// Removes all but the newest `keep` items and returns them as a list. There must be at least `keep` items.
 static inline void* tide__magazine_cut(tide__magazine* magazine, uint32_t keep, size_t next) {
   void* list = tide__load_relaxed(&magazine->head);
   void* last = NULL;

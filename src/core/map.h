@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The map from addresses to blocks that are handed out. Looking an address up takes no lock and follows four
-// pointers; noting and forgetting one takes no memory, because the places were made when the segment was.
+// The address map: from an address to the block that is handed out there. Looking an address up takes no lock
+// and follows four pointers. Adding and removing one needs no memory, because the places are made with the
+// segment.
 //
-// A radix tree over tiles of 512 KiB of the address. In each at most one large block can begin, because they
-// are at least as large as that; small ones have a place for every 512 bytes.
+// It is a radix tree over tiles of 512 KiB of addresses. At most one large block can begin in a tile, because
+// it is at least as large. Small blocks have a place for every 512 bytes.
 #ifndef TIDEMARK_SRC_CORE_MAP_H
 #define TIDEMARK_SRC_CORE_MAP_H
 
@@ -23,7 +24,7 @@
 #define TIDE__MAP_SMALL_BYTES ((uint64_t)512)
 
 typedef tide__atomic_u32 tide__map_place;  // the index of a block's record plus 1; 0: none
-typedef tide__atomic_u64 tide__map_large;  // the same, and above it, in bits 32 up, its place among the small
+typedef tide__atomic_u64 tide__map_large;  // the same; from bit 32 on, its place among the small ones
 
 // A pointer that is set once, to what it owns.
 typedef _Atomic(void*) tide__map_link;
@@ -68,7 +69,7 @@ static inline uint64_t tide__map_small_place(uint64_t address) {
   return (address >> 9) & (TIDE__MAP_SMALL_PLACES - 1);
 }
 
-// What stands in a tile for a large block at an address.
+// The word of a tile for a large block at an address.
 static inline uint64_t tide__map_large_entry(uint64_t address, uint32_t place) {
   return tide__map_small_place(address) << 32 | place;
 }

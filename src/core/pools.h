@@ -3,15 +3,15 @@
 //
 // The pools of an allocator, and the scopes that send requests to them.
 //
-// A private pool is made with one user, and users come and go. A scope is open on a pool from begin to end
-// and takes the requests of a thread, of a stream, of a capture, or those that a filter accepts; the newest
-// open scope that takes a request decides. A request that goes to a private pool is a
-// guest there until it is over. A pool without users and guests can be dropped once it has no memory. Records
-// of pools are used again, and freed with the allocator only, so that a stale pointer is never dangling.
+// A private pool is made with one user; users are added and removed. A scope is open on a pool from begin to
+// end and accepts the requests of a thread, of a stream, of a capture, or those that a filter accepts. A
+// request goes to the newest open scope that accepts it, and is a guest of the pool until it is over. A pool
+// without users and guests can be dropped once it has no memory. Records of pools are reused, and freed only
+// with the allocator, so that a stale pointer is never dangling.
 //
-// Each allocator embeds tide__pool_base as the first field of its own record of a pool. It also brings the
-// lock, because it guards more of its own with it. Functions named `locked` are called with that lock held,
-// all others without; filters, and the machine about captures, are asked with no lock held.
+// Each allocator embeds tide__pool_base as the first field of its own record of a pool. It also provides the
+// lock, with which it guards data of its own as well. Functions named `locked` are called with that lock
+// held, all others without it. Filters, and the machine, are called with no lock held.
 #ifndef TIDEMARK_SRC_CORE_POOLS_H
 #define TIDEMARK_SRC_CORE_POOLS_H
 
@@ -24,18 +24,18 @@
 
 enum { TIDE__MAX_SCOPES = 64 };
 
-// What every pool has; shared under the lock, but for what never changes while the pool is registered.
+// What every pool has; shared under the lock, except for what never changes while the pool is registered.
 typedef struct tide__pool_base {
   tide__tree_node node;  // key: its place in the order of walks; tie: its number
   tide_pool number;      // 0: the default pool; never changes, like
   uint64_t label[2];     // { 0, 0 }: none
   uint32_t users;
-  uint32_t guests;  // requests under way, and walks that stopped here
+  uint32_t guests;  // requests in progress, and walks that stopped here
   bool has_scope;
   struct tide__pool_base* next_idle;  // among the records of dropped pools
 } tide__pool_base;
 
-// Which requests a scope takes.
+// Which requests a scope accepts.
 typedef struct tide__scope {
   uint32_t kind;       // a tide_scope_kind
   uint32_t flags;      // the allocator's own
@@ -49,7 +49,7 @@ typedef struct tide__scope {
 
 typedef struct tide__open_scope {
   tide__pool_base* pool;
-  uint64_t number;  // of no other scope
+  uint64_t number;  // unique among scopes
   uint64_t thread;  // that opened it
   tide__scope scope;
 } tide__open_scope;
@@ -79,19 +79,20 @@ typedef struct tide__pools {
 void tide__pools_init(tide__pools* pools, tide__mutex* lock, const tide_heap* heap, size_t record_bytes);
 // Frees the records of dropped pools. Private pools must be gone: tide__pools_free().
 void tide__pools_fini(tide__pools* pools);
-// Makes a record the default pool, with one user for ever.
+// Makes a record the default pool, which always has one user.
 void tide__pools_set_default(tide__pools* pools, tide__pool_base* pool);
 
 // ---------------------------------------------------------------------------------------------------
 // Finding pools
 
-// By the number; NULL if there is none. What is found without the lock may be dropped meanwhile.
+// The pool with a number; NULL if there is none. A pool that is found without the lock may be dropped
+// meanwhile.
 tide__pool_base* tide__pools_find_locked(const tide__pools* pools, tide_pool number);
 tide__pool_base* tide__pools_find(tide__pools* pools, tide_pool number);
 // The newest pool with a label, with users or without; its number, or 0.
 tide_pool tide__pools_find_label(tide__pools* pools, const uint64_t label[2]);
-// A private pool, with the lock held; or the reason why not, without it. `needs_users`: a pool without users
-// is refused. `call` names the caller in the error.
+// Finds a private pool and returns with the lock held; on failure the lock is not held. `needs_users`: a pool
+// without users is refused. `call` names the caller in the error.
 tide_status tide__pools_lock(tide__pools* pools, tide_pool number, bool needs_users, const char* call,
                              tide__pool_base** out);
 
@@ -104,8 +105,8 @@ static inline tide__pool_base* tide__pools_after_locked(const tide__pool_base* p
   tide__tree_node* const node = tide__tree_next(&pool->node);
   return node != NULL ? TIDE_OWNER(node, tide__pool_base, node) : NULL;
 }
-// The same without the lock between the steps: how far a walk has come; all 0 at the beginning. Pools that
-// come and go meanwhile are met or not.
+// The position of a walk that does not hold the lock between its steps; all 0 at the beginning. Pools that
+// are added or dropped meanwhile may be visited or not.
 typedef struct tide__pool_cursor {
   bool is_begun;
   uint64_t key;
@@ -119,12 +120,12 @@ tide__pool_base* tide__pools_next_unused(tide__pools* pools, tide__pool_cursor* 
 // ---------------------------------------------------------------------------------------------------
 // The life of a pool
 
-// A record for a new pool, used before or new; NULL without memory.
+// A record for a new pool, reused or new; NULL if there is no memory.
 tide__pool_base* tide__pools_take_record(tide__pools* pools);
 // Makes it a pool with one user; returns its number. `label` may be NULL.
 tide_pool tide__pools_add(tide__pools* pools, tide__pool_base* pool, const uint64_t label[2]);
 
-// One user more or less, or how many there are. `call` as above.
+// Add a user, remove one, or count them. `call` as above.
 tide_status tide__pools_retain(tide__pools* pools, tide_pool number, const char* call);
 tide_status tide__pools_drop(tide__pools* pools, tide_pool number, const char* call);
 tide_status tide__pools_users(tide__pools* pools, tide_pool number, const char* call, uint32_t* out);
@@ -132,8 +133,8 @@ bool tide__pools_is_used(tide__pools* pools, const tide__pool_base* pool);
 
 // Ends the stay of a guest.
 void tide__pools_leave(tide__pools* pools, tide__pool_base* pool);
-// The same; if the pool has neither users nor other guests then, it is removed: nobody finds it any more, and
-// its record is the caller's until tide__pools_recycle(). False if it stays.
+// The same. A pool that then has neither users nor guests is removed: it is not found any more, and the
+// caller owns its record until tide__pools_recycle(). Returns false if the pool stays.
 bool tide__pools_remove(tide__pools* pools, tide__pool_base* pool);
 void tide__pools_recycle(tide__pools* pools, tide__pool_base* pool);
 // Removes a private pool and frees its record, at the end of the allocator.
@@ -142,15 +143,15 @@ void tide__pools_free(tide__pools* pools, tide__pool_base* pool);
 // ---------------------------------------------------------------------------------------------------
 // Scopes
 
-// Opens a scope on a pool with users, and closes it. Closing waits for requests that are asking filters,
+// Opens a scope on a pool with users, and closes it. Closing waits for requests that are calling filters,
 // except inside a filter.
 tide_status tide__pools_begin(tide__pools* pools, tide_pool number, const tide__scope* scope,
                               const char* call);
 tide_status tide__pools_end(tide__pools* pools, tide_pool number, const char* call);
 // The open scope of a pool, or NULL.
 const tide__scope* tide__pools_scope_locked(const tide__pools* pools, const tide__pool_base* pool);
-// The pool of a request for a stream of a device (-1: for none), if an open scope takes it; else NULL. The
-// request is a guest there.
+// The pool of a request for a stream of a device (-1: no stream), if an open scope accepts it; otherwise
+// NULL. The request is then a guest of the pool.
 tide__pool_base* tide__pools_choose(tide__pools* pools, tide_machine* machine, int device,
                                     tide_stream stream);
 

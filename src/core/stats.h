@@ -12,8 +12,8 @@
 // ---------------------------------------------------------------------------------------------------
 // Counts
 
-// Compilers read neighbours that change alike as one wide word, which then waits for the narrow stores just
-// before. So no two neighbours change in one step, here and in core/tally.h.
+// Compilers may load two adjacent fields as one wide word, which then stalls on the narrow stores just
+// before. So no two adjacent fields change in one step, here and in core/tally.h.
 typedef struct tide__count {
   int64_t sum;    // rises minus falls
   int64_t high;   // the highest the sum was; at least 0
@@ -50,7 +50,7 @@ static inline void tide__stat_forget_peak(tide_stat* stat) { stat->peak = stat->
 // ---------------------------------------------------------------------------------------------------
 // Durations
 
-// A call that took no time counts, but leaves the minimum alone.
+// A call that took no time counts, but does not change the minimum.
 static inline void tide__duration_add(tide_duration* duration, uint64_t ns) {
   duration->total_ns += ns;
   duration->count++;

@@ -10,22 +10,23 @@
 //   tide__waiter         what a block record embeds; the owner gets from it to its block by TIDE_OWNER
 //
 // The contract, which tests/core/test_stream_waits.c checks against a model:
-// - A waiter is never ready before the work is done that its streams had when it began to wait.
+// - A waiter is never ready before its streams have done the work that they had when it began to wait.
 // - It becomes ready in the first pass after that work is done, unless a call of the machine fails.
-// - Events of a stream pass in order, so a pass asks only the first of a queue, and the next if that has
-//   passed. TIDE_STREAM_PER_THREAD is a different stream on each thread: all events of its queue are asked.
+// - Events of a stream pass in order, so a pass queries ("asks") only the first of a queue, and the next if
+//   it has passed. TIDE_STREAM_PER_THREAD is a different stream on each thread: all events of its queue are
+//   asked.
 // - If streams have numbers, a pass asks the first and then the last event of a queue. If the last has
-//   passed, so have all that were certainly recorded before it, on the stream of the same number.
+//   passed, so have all events of the same stream number that were certainly recorded before it.
 // - Other code may capture a stream at any time. An event recorded meanwhile belongs to the capture, and
-//   asking it would invalidate that. It is recorded again when the capture is over, behind what is queued by
-//   then.
+//   asking it would invalidate the capture. It is recorded again when the capture is over, after all work
+//   that is queued by then.
 // - A waiter that lacks an event is deferred. Every pass tries again; a pass that waits can synchronize the
 //   device instead.
 // - Beginning to wait never fails: each wait record has room for a queue, so one is always available.
 //
 // The machine is called with no lock held, and in a pass in the capture mode RELAXED. A pass that succeeds
-// leaves the thread's error record as it was. One thread at a time asks a queue, and has its waits meanwhile;
-// others append to it.
+// leaves the thread's error record as it was. One thread at a time asks a queue, and owns its waits
+// meanwhile; others append to it.
 #ifndef TIDEMARK_SRC_CORE_STREAM_WAITS_H
 #define TIDEMARK_SRC_CORE_STREAM_WAITS_H
 
@@ -37,10 +38,10 @@
 struct tide__wait;
 
 typedef struct tide__wait_queue {
-  struct tide__wait_queue* next;  // in the list of queues, for ever; or among those never used
+  struct tide__wait_queue* next;  // in the list of queues, permanently; or among those never used
   tide_stream stream;
   int device;
-  bool is_asked;  // one thread asks its events, and has its waits
+  bool is_asked;  // one thread asks its events, and owns its waits
   uint64_t pass;  // the last one that asked it
   struct tide__wait* first;
   struct tide__wait* last;
@@ -54,14 +55,14 @@ typedef struct tide__wait {
   tide_event event;  // owned
   int device;        // of the stream and the event
   bool is_recorded;
-  bool is_captured;  // the event may belong to a capture: it is not asked before that is over
+  bool is_captured;  // the event may belong to a capture: it is not asked before the capture is over
   bool is_only;      // in a queue: the waiter has no other
   uint32_t version;  // rises with each use of the record
   // `begin`: tickets issued before the event was recorded. `end`: the waiter's ticket, issued when it was
   // queued. If one wait's `end` is not above another's `begin`, its event was recorded first.
   uint64_t begin;
   uint64_t end;
-  uint64_t number;         // of the stream, whose handle another may have by now; 0: not known
+  uint64_t number;         // of the stream, because its handle may be reused by now; 0: unknown
   tide__wait_queue queue;  // of some stream, not necessarily of this one
 } tide__wait;
 
@@ -83,7 +84,7 @@ typedef struct tide__waits_callbacks {
   void (*ready)(void* owner, tide__waiter* list, void* call);
   // Adds the wait records that a waiter still lacks, by tide__waiter_add().
   tide_status (*prepare)(void* owner, tide__waiter* waiter);
-  // Takes records that are not needed any more, a list. NULL: they become idle here.
+  // Takes a list of records that are not needed any more. NULL: they become idle here.
   void (*spent)(void* owner, tide__wait* list);
   void (*failed)(void* owner, tide__waiter* waiter, tide__waits_failure what);
 } tide__waits_callbacks;
@@ -111,7 +112,7 @@ typedef struct tide__stream_waits {
   tide__mutex lock;               // guards all below; the owner may keep counters under it
   tide__signal changed;           // a thread is done with a queue, or with the deferred waiters
   uint32_t listeners;             // threads that wait for that
-  bool is_retried;                // one thread has the deferred waiters
+  bool is_retried;                // one thread owns the deferred waiters
   tide__atomic_u64 tickets;       // changed under the lock
   tide__atomic_u64 waiting;       // waiters in queues and deferred ones; likewise
   tide__atomic_u64 passes;        // so far
@@ -128,7 +129,7 @@ void tide__waits_init(tide__stream_waits* w, tide_machine* machine, const tide_h
 // Frees all records that are in queues, idle, or of deferred waiters.
 void tide__waits_clear(tide__stream_waits* w);
 void tide__waits_fini(tide__stream_waits* w);
-// The devices whose work waiters wait for, as bits; at the end, when nobody else calls.
+// The devices whose work waiters wait for, as bits. Called at the end, when no other thread calls.
 uint64_t tide__waits_devices(const tide__stream_waits* w);
 
 static inline bool tide__waits_is_empty(tide__stream_waits* w) {
@@ -173,14 +174,14 @@ void tide__waits_defer(tide__stream_waits* w, tide__waiter* waiter);
 bool tide__waits_record(tide__stream_waits* w, tide__waiter* waiter);
 void tide__waits_enter_locked(tide__stream_waits* w, tide__waiter* waiter, bool is_recorded)
     TIDE_REQUIRES(&w->lock);
-// Makes deferred waiters ready that `is_over` finds to need no events.
+// Makes those deferred waiters ready for which `is_over` returns true: they need no events.
 void tide__waits_end_deferred(tide__stream_waits* w, bool (*is_over)(tide__waiter*, const void*),
                               const void* user, void* call);
 
 // --- Passes ------------------------------------------------------------------------------------------
 typedef enum tide__waits_mode {
-  TIDE__WAITS_POLL,      // asks what no other thread is asking just now
-  TIDE__WAITS_POLL_ALL,  // where another thread is asking, waits for its answer, and asks what came later
+  TIDE__WAITS_POLL,      // asks the queues that no other thread is asking now
+  TIDE__WAITS_POLL_ALL,  // also waits for threads that are asking a queue, and then asks the rest of it
   TIDE__WAITS_FOR_ALL,   // waits for the waits that are queued now
   TIDE__WAITS_FOR_ONE    // waits for one: the first of the first queue that has one
 } tide__waits_mode;
@@ -192,24 +193,24 @@ typedef struct tide__waits_pass {
   void* call;  // for `ready`
 } tide__waits_pass;
 
-// Tries the deferred waiters again, then goes through the queues. Returns the first failure, but none that is
-// due to a capture; *out_passed (may be NULL) says whether an event passed.
+// Tries the deferred waiters again, then goes through the queues. Returns the first failure that is not due
+// to a capture. *out_passed (may be NULL) says whether an event passed.
 tide_status tide__waits_run(tide__stream_waits* w, const tide__waits_pass* pass, bool* out_passed);
 
 // --- Between stream_waits.c and stream_passes.c ------------------------------------------------------
-// Records the event of a wait, behind what its stream has by now.
+// Records the event of a wait, after the work that its stream has by now.
 tide_status tide__wait_record(tide__stream_waits* w, tide__wait* wait);
 void tide__waits_give_locked(tide__stream_waits* w, tide__wait* list) TIDE_REQUIRES(&w->lock);
 void tide__waits_failed(tide__stream_waits* w, tide__waiter* waiter, tide__waits_failure what);
-// Gives records back that are not needed any more, a list.
+// Gives back a list of records that are not needed any more.
 void tide__waits_spend(tide__stream_waits* w, tide__wait* list);
 // Gives a waiter the waits and events it lacks; *out_at is a wait whose event cannot be recorded, or NULL.
 tide_status tide__waiter_prepare(tide__stream_waits* w, tide__waiter* waiter, tide__wait** out_at);
-// Puts the waits of a waiter, all recorded, into their queues; or puts it behind the deferred ones.
+// Puts the waits of a waiter, all recorded, into their queues; or appends it to the deferred ones.
 void tide__waits_queue_locked(tide__stream_waits* w, tide__waiter* waiter) TIDE_REQUIRES(&w->lock);
 void tide__waits_defer_locked(tide__stream_waits* w, tide__waiter* waiter) TIDE_REQUIRES(&w->lock);
-// Makes `count` waiters ready, a list. They count as waiting until then: a thread that sees none waiting must
-// find them.
+// Makes a list of `count` waiters ready. They count as waiting until then, so that a thread that sees no
+// waiter finds their blocks.
 void tide__waiters_end(tide__stream_waits* w, tide__waiter* list, uint64_t count, void* call);
 
 #endif

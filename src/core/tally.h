@@ -2,10 +2,10 @@
 // Copyright the Tidemark authors
 //
 // What a lane or a thread of the device allocator counts for itself until it is added to the totals: five
-// numbers, each for small blocks, large blocks and both together (core/stats.h has the idea).
+// numbers, each for small blocks, large blocks and both together (core/stats.h explains how).
 //
-// Blocks that wait for work between their release and their end are rare: such a step is made in the totals
-// directly, after the tally was added. So one count serves both what is handed out and what is active.
+// Few blocks wait for work after their release. These are counted in the totals directly, after the tally was
+// added. So one count serves both the blocks that are handed out and the active ones.
 #ifndef TIDEMARK_SRC_CORE_TALLY_H
 #define TIDEMARK_SRC_CORE_TALLY_H
 

@@ -7,12 +7,12 @@
 //
 // The lock of a cache is biased to its owner: entering is a plain store and a plain load, leaving a plain
 // store. Another thread can take the cache as well, to read or to empty it. It announces that it wants the
-// cache and waits until the owner is outside. All ordering is its job: before it waits, before it reads and
-// before it leaves, it makes every processor that runs the process pass a barrier, by a system call. Where
-// the system has no such call, the owner executes barriers.
+// cache and waits until the owner is outside. It also does all the ordering: before it waits, before it reads
+// and before it leaves, it makes every processor that runs the process execute a barrier, by a system call.
+// Where the system has no such call, the owner executes barriers.
 //
-// One cache, the common one, has no owner. It serves threads that got no cache for want of memory, and those
-// that come after tide__thread_caches_close(). They take it like a cache of another thread.
+// One cache, the common one, has no owner. It serves threads that got no cache for lack of memory, and
+// threads that first call after tide__thread_caches_close(). They take it like a cache of another thread.
 #ifndef TIDEMARK_SRC_CORE_THREAD_CACHE_H
 #define TIDEMARK_SRC_CORE_THREAD_CACHE_H
 
@@ -38,7 +38,7 @@ typedef struct tide__thread_cache {
 } tide__thread_cache;
 
 typedef struct tide__thread_caches {
-  uint64_t id;            // no other in this process has or had it
+  uint64_t id;            // unique in this process, never reused
   const tide_heap* heap;  // borrowed until fini
   size_t cache_bytes;
   void (*cache_init)(void* cache, void* owner);  // once for each, when its memory (all 0) is made
@@ -48,14 +48,14 @@ typedef struct tide__thread_caches {
   tide__atomic_u32 is_closed;
 } tide__thread_caches;
 
-// False without memory.
+// Returns false if there is no memory.
 bool tide__thread_caches_init(tide__thread_caches* caches, const tide_heap* heap, size_t cache_bytes,
                               void (*cache_init)(void*, void*), void* owner);
-// Frees all caches. No thread may be inside or come.
+// Frees all caches. No thread may be inside one or enter one later.
 void tide__thread_caches_fini(tide__thread_caches* caches);
 
-// No thread gets a cache of its own any more; those that have one keep it. What was written before is seen by
-// whoever gets one from now on, and the caches that were made before are in the list from now on.
+// No thread gets a cache of its own any more; those that have one keep it. Threads that get the common cache
+// from now on see what was written before this call. All caches made before it are in the list afterwards.
 void tide__thread_caches_close(tide__thread_caches* caches);
 
 // The first cache; the others follow by `next`.
@@ -63,7 +63,7 @@ static inline tide__thread_cache* tide__thread_caches_first(tide__thread_caches*
   return tide__load_acquire(&caches->first);  // pairs with caches_link
 }
 
-// Its thread comes the slow way from now on; the cache is taken.
+// Its thread takes the slow path from now on. The caller must have taken the cache.
 static inline void tide__thread_cache_make_slow(tide__thread_cache* cache) {
   tide__store_relaxed(&cache->hurdles, TIDE__CACHE_WANTED | TIDE__CACHE_SLOW);
 }
@@ -71,13 +71,12 @@ static inline void tide__thread_cache_make_slow(tide__thread_cache* cache) {
 // Takes any cache, for a thread that is inside none, and gives it back.
 void tide__thread_cache_take(tide__thread_cache* cache);
 void tide__thread_cache_give(tide__thread_cache* cache);
-// The same for all caches of an object that there are now; returns the first. Costs no more barriers than one
-// does.
+// The same for all present caches of an object; returns the first. It costs no more barriers than one cache.
 tide__thread_cache* tide__thread_caches_take_all(tide__thread_caches* caches);
 void tide__thread_caches_give_all(tide__thread_cache* first);
 
-// Around a fork: nobody is inside any cache of the object, and in the child the caches of other threads are
-// free for new ones.
+// Around a fork: no thread is inside any cache of the object, and in the child the caches of other threads
+// are free for new threads.
 void tide__thread_caches_before_fork(tide__thread_caches* caches);
 void tide__thread_caches_after_fork(tide__thread_caches* caches, bool is_child);
 // The lock of all lists of caches; taken before and given back after the above for all objects.
@@ -89,8 +88,8 @@ void tide__thread_caches_unlock_all(void);
 
 enum { TIDE__CACHE_OTHERS = 4, TIDE__CACHE_RECENT = 1 + TIDE__CACHE_OTHERS };
 
-// The caches a thread used last. The one it found last has the first place, so that no call has to wait for
-// an id to know where its cache is; behind it others, by the id of their objects.
+// The caches a thread used last. The one it found last has the first place, so that a call can read it before
+// the id is known; the others follow, by the id of their objects.
 typedef struct tide__thread_cache_recent {
   uint64_t id;
   tide__thread_cache* cache;
@@ -98,12 +97,13 @@ typedef struct tide__thread_cache_recent {
 
 extern _Thread_local tide__thread_cache_recent tide__thread_cache_recents[TIDE__CACHE_RECENT];
 
-// The slow halves: finding the thread's cache and entering it when nobody wants it; leaving with a barrier.
+// The slow paths: finding the thread's cache and entering it when no other thread wants it; leaving with a
+// barrier.
 void* tide__thread_caches_enter_slow(tide__thread_caches* caches);
 void tide__thread_cache_leave_slow(tide__thread_cache* cache);
 
-// Enters the calling thread's cache of an object, by its id, if that is as cheap as it can be; it is left by
-// tide__thread_cache_leave_fast(). Else NULL, and tide__thread_caches_enter_slow() must follow.
+// The fast path: enters the calling thread's cache of an object, by its id; tide__thread_cache_leave_fast()
+// leaves it. If it returns NULL, tide__thread_caches_enter_slow() must follow.
 static inline void* tide__thread_caches_enter_fast(uint64_t caches_id) {
   const tide__thread_cache_recent* recent = &tide__thread_cache_recents[0];
   if (__builtin_expect(recent->id != caches_id, 0)) {

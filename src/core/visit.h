@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Showing the segments of an allocator to a visitor that may call the allocator. The allocator notes its
-// segments first, under its locks. They are sorted by address; then the allocator copies one after the other
-// and shows it with no lock held. A segment that is gone when its turn comes is left out.
+// Shows the segments of an allocator to a visitor, which may call the allocator. First the allocator notes
+// its segments, under its locks. They are sorted by address. Then the allocator copies them one by one and
+// shows each copy with no lock held. A segment that is gone by then is omitted.
 #ifndef TIDEMARK_SRC_CORE_VISIT_H
 #define TIDEMARK_SRC_CORE_VISIT_H
 
@@ -30,7 +30,7 @@ void tide__visit_fini(tide__visit* visit);
 
 // Calls `show` for each note, by rising address, until it returns false.
 void tide__visit_show(tide__visit* visit, bool (*show)(tide__visit* visit, void* note));
-// Shows a segment, or some of its blocks. False: the visitor has seen enough.
+// Shows a segment, or some of its blocks. Returns false if the visitor ended the visit.
 bool tide__visit_segment(tide__visit* visit, const tide_segment_info* segment);
 bool tide__visit_blocks(const tide__visit* visit, const tide_block_info* blocks, size_t count);
 

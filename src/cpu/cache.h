@@ -16,10 +16,10 @@
 //   cpu_resize.c cpu_new.c cpu_check.c
 //
 // Blocks of up to 64 KiB are objects of slabs (slab.h). Each thread has a magazine of idle objects for every
-// size class; behind the magazines stand the slabs, with a lock for each class. Larger blocks are whole pages
-// of regions (region.h). Each thread has a zone, which is its own regions. A thread that releases a block of
-// another thread's zone puts it on a list there, which the owner takes in at its next call. The common zone
-// has a lock instead of an owner: slabs are cut from it, and blocks that are not kept.
+// size class; magazines are refilled from the slabs, which have a lock for each class. Larger blocks are
+// whole pages of regions (region.h). Each thread has a zone, which is its own regions. A thread that releases
+// a block of another thread's zone puts it on a list there, which the owner takes in at its next call. The
+// common zone has a lock instead of an owner. Slabs are cut from it, and blocks whose memory is not kept.
 //
 // A thread cache (core/thread_cache.h) guards the zone and the magazines of its thread. To give memory back,
 // blocks are taken out under the guard, the system is called without it, and then they are put back.

@@ -184,7 +184,7 @@ static inline bool window_release(uint64_t address) {
 static tide_status pages_fail(tide_cpu_cache* cache, uint64_t pages) {
   tide__cpu_count(cache, TIDE__CPU_num_ooms, 1);
   const uint64_t bytes = tide__load_relaxed(&cache->system_pages) << TIDE__PAGE_SHIFT;
-  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %llu bytes; the cache holds %llu of the system",
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %llu bytes; the cache holds %llu bytes of the system",
                    (unsigned long long)(pages << TIDE__PAGE_SHIFT), (unsigned long long)bytes);
 }
 

@@ -134,7 +134,7 @@ typedef struct tide__region_place {
 bool tide__region_take(tide__region* region, uint64_t pages, uint64_t alignment, tide__region_charge charge,
                        void* user, tide__region_place* out);
 
-// Makes a live block shorter, or longer if the pages behind it are idle. False if they are not.
+// Makes a live block shorter, or longer if the pages after it are idle. False if they are not.
 bool tide__region_resize(tide__region* region, uint64_t page, uint64_t pages, uint32_t stamp,
                          tide__region_charge charge, void* user);
 // Could the block grow if the region had more open pages?

@@ -33,11 +33,13 @@
 
 #define TIDE__SMALL_BYTES ((uint64_t)1 << 20)          // the largest small request, rounded
 #define TIDE__SMALL_SEGMENT_BYTES ((uint64_t)2 << 20)  // a segment of small blocks
-#define TIDE__OWN_SEGMENT_BYTES ((uint64_t)10 << 20)   // requests from here on have a segment of their own,
-#define TIDE__SEGMENT_STEP ((uint64_t)2 << 20)         // a multiple of this
+#define TIDE__OWN_SEGMENT_BYTES ((uint64_t)10 << 20)   // from this size on, a request gets its own segment,
+#define TIDE__SEGMENT_STEP ((uint64_t)2 << 20)         // whose size is a multiple of this
 #define TIDE__MAX_REQUEST ((uint64_t)1 << 60)
-#define TIDE__TALLY_CHANGES 1024                   // changes a lane or a thread keeps to itself at most,
-#define TIDE__TALLY_BYTES_KEPT ((int64_t)4 << 20)  // and of large blocks of the policy `tide`, bytes
+// How much a lane or a thread counts at most before it adds its tally to the totals: changes, and bytes of
+// large blocks of the policy `tide`.
+#define TIDE__TALLY_CHANGES 1024
+#define TIDE__TALLY_BYTES_KEPT ((int64_t)4 << 20)
 
 struct tide__lane;
 struct tide__pool;
@@ -69,8 +71,8 @@ typedef struct tide__user {
 
 enum { TIDE__HANDLE_USERS = 4 };
 
-// Physical memory of the policy `tide`. It has a place at its home, where it is mapped at once or when that
-// is needed. It may also be mapped in any number of views; making a view unmaps nothing.
+// Physical memory of the policy `tide`. It has a place in its home, where it is mapped at once or later, when
+// needed. It may also be mapped in any number of views; making a view unmaps nothing.
 typedef struct tide__handle {
   tide_physical physical;  // owned
   uint64_t address;        // at home
@@ -81,7 +83,7 @@ typedef struct tide__handle {
   uint64_t crowd;  // number of the crowd it was in last; 0: none: see marks.c
   tide__user users[TIDE__HANDLE_USERS];
   uint32_t view_places;  // mappings in views; touched with the gate, like the rest
-  bool is_shared;        // another process may have it: lent to nobody until it is wholly idle
+  bool is_shared;        // another process may use it: not lent until it is wholly idle
   // Found by a survey (tide__survey_locked).
   bool prefix_waits;   // using the idle bytes at its beginning requires a wait for other streams
   bool suffix_waits;   // the same for its end
@@ -114,7 +116,7 @@ typedef struct tide__addresses {
   tide__tree_node node;  // among the idle ones
 } tide__addresses;
 
-// The part of a segment that is a view: handles mapped one behind the other, in any order.
+// The part of a segment that is a view: handles mapped one after another, in any order.
 typedef struct tide__view {
   tide__addresses* addresses;  // owned
   tide__handle** handles;      // owned; NULL where one was given back
@@ -138,8 +140,8 @@ typedef struct tide__stray {
 
 struct tide__call_context;
 
-// How kinds of segments differ: raw and expandable ones, homes and views. Lower layers call them through this
-// table only. A function may be NULL where nothing is to be done.
+// The functions of a kind of segment: raw, expandable, home or view. Lower layers call them only through this
+// table. A function may be NULL if there is nothing to do.
 typedef struct tide__segment_kind {
   // Makes a block idle that is no longer in use. NULL: it is merged with its neighbours in its free index.
   void (*block_rest_locked)(tide_device_cache* device, tide__block* block,
@@ -147,15 +149,15 @@ typedef struct tide__segment_kind {
   // Notes that a lane used a lent piece of the segment until the piece's `last_use`.
   void (*piece_used_locked)(tide_device_cache* device, tide__block* piece, struct tide__lane* user);
   // Gives back memory of an idle block that the caller made BUSY, the whole segment or whole handles, until
-  // at most `target` bytes are reserved. What is left of the block is idle again, also on failure. The gate
-  // is the caller's.
+  // at most `target` bytes are reserved. What is left of the block is idle again, also on failure. The caller
+  // has the gate.
   tide_status (*give_idle)(tide_device_cache* device, tide__block* block, uint64_t target,
                            const struct tide__call_context* context);
   // Frees what belongs to a segment whose addresses were given back.
   void (*forget)(tide_device_cache* device, struct tide__segment* segment);
-  // Lets a peer use everything that is mapped.
+  // Gives a peer access to everything that is mapped.
   tide_status (*add_peer)(tide_device_cache* device, const struct tide__segment* segment, int peer);
-  // Gives the memory back at the end of the allocator, whatever uses it.
+  // Gives the memory back at the end of the allocator, even if it is in use.
   void (*destroy)(tide_device_cache* device, struct tide__segment* segment);
 } tide__segment_kind;
 
@@ -169,7 +171,7 @@ typedef struct tide__segment {
   uint64_t address;
   uint64_t bytes;
   uint64_t ordinal;
-  uint64_t tie_origin;  // taken off addresses for ties: 0, or so much that older segments come first
+  uint64_t tie_origin;  // subtracted from addresses to get ties: 0, or such that older segments come first
   uint32_t stack;
   bool is_small;
   bool is_expandable;
@@ -200,7 +202,7 @@ typedef struct tide__marks {
   tide_event* events;       // owned; that of mark n at n modulo capacity
   uint32_t capacity;        // 0 or a power of two
   tide__atomic_u64 made;    // the number of the last one
-  tide__atomic_u64 passed;  // all up to this one have passed
+  tide__atomic_u64 passed;  // all marks up to this number have passed
 } tide__marks;
 
 // The memory of one stream in one pool.
@@ -208,13 +210,13 @@ typedef struct tide__lane {
   tide__mutex lock;         // guards the free indexes, the segments and all their blocks
   struct tide__pool* pool;  // borrowed
   tide_stream stream;
-  _Atomic(tide_stream) key;  // by which it is found: the stream, or when that is closed, itself
+  _Atomic(tide_stream) key;  // by which it is found: the stream; for a closed stream, its own address
   tide__free_index free_index[2];
   tide__link segments;
   tide__block* spares;  // records for blocks to come
   tide__use* spare_uses;
   tide__tally tally;
-  uint32_t number;          // lanes of a pool are numbered as they are made
+  uint32_t number;          // lanes of a pool are numbered in the order in which they are made
   tide__segment* homes[2];  // the newest of each kind, or NULL; with the gate
   size_t view_count;        // likewise
   bool is_held;             // locked together with other lanes by the thread that has the gate; likewise
@@ -222,16 +224,16 @@ typedef struct tide__lane {
   tide__marks marks;
   tide__atomic_u32 makes_marks;  // large blocks get a mark when they are released
   tide__atomic_u32 is_closed;    // the stream is gone: it is not called, and no request finds the lane
-  tide__atomic_u64 crowd_stamp;  // of its last use of a handle that had no place for it
+  tide__atomic_u64 crowd_stamp;  // of its last use of a handle that had no room to note it: see marks.c
   uint64_t unmarked;             // stamp of its last release without a mark of its own
   uint64_t* waited;  // owned; by the number of another lane, its last mark that this one waits for
   uint32_t waited_count;
   tide__block* leaving;          // pieces of other lanes whose block was released here, by heap_next
-  uint64_t puts;                 // how often a block became idle, and
-  uint64_t takes;                // how often an idle one was taken; both under the lock
+  uint64_t puts;                 // how often a block became idle; under the lock
+  uint64_t takes;                // how often an idle block was taken; likewise
   uint64_t pin_steps;            // blocks that reports of refusals looked at; likewise
-  uint64_t walk_puts[2];         // `puts` as a walk for idle memory of a kind began; with the gate
-  uint64_t barren_puts[2];       // and of the last one that gave back all it could, + 1; likewise
+  uint64_t walk_puts[2];         // `puts` when the last walk for idle memory of a kind began; with the gate
+  uint64_t barren_puts[2];       // the same + 1 for the last walk that gave back all it could; likewise
   struct tide__lane* next;       // in the pool, by rising stream; shared under the pools lock
   struct tide__lane* next_idle;  // among the lanes of pools that are gone
 } tide__lane;
@@ -259,7 +261,7 @@ typedef struct tide__tcache {
 
 // The table that finds a lane by its stream.
 typedef struct tide__lane_table {
-  struct tide__lane_table* older;  // replaced ones; readers may still look there
+  struct tide__lane_table* older;  // replaced tables; readers may still use them
   uint32_t mask;
   _Atomic(tide__lane*) places[];
 } tide__lane_table;
@@ -321,7 +323,7 @@ struct tide_device_cache {
   uint64_t total_bytes;  // of the device
   uint64_t granularity;
   bool has_physical_sharing;
-  bool waits_on_release;  // the machine itself waits for work before it takes raw memory back
+  bool waits_on_release;  // the machine itself waits for work before it releases raw memory
   const struct tide__policy* policy;
   const struct tide__policy* plain_policy;  // the policy torch: see tide__policy_of
   _Atomic(tide__settings*) settings;
@@ -343,7 +345,7 @@ struct tide_device_cache {
   bool is_gate_taken;
   tide__atomic_u64 gate_turn;  // how many turns there were
   // Touched by the thread that has the gate.
-  tide_physical* orphans;  // owned; handles that the machine would not take back yet
+  tide_physical* orphans;  // owned; handles that the machine refused to take back; tried again later
   size_t orphan_count;
   size_t orphan_capacity;
   uint32_t peers[TIDE_DEVICE_MAX];
@@ -358,11 +360,11 @@ struct tide_device_cache {
   tide__atomic_u32 most_pieces;  // of a block so far
   tide__tree idle_addresses;     // owned; of views that are gone
   uint64_t stitch_clock_ns;      // when the time was read last
-  double stitch_ns_left;         // time that making views may take from then on
-  struct tide__mapping* stuck;   // owned; mappings that the machine would not undo yet
+  double stitch_ns_left;         // how much time making views may take from then on
+  struct tide__mapping* stuck;   // owned; mappings that the machine refused to undo; tried again later
   uint64_t flushed_at;           // small_served when all magazines were flushed last
-  tide__atomic_u64 crowds;       // how many there were, and
-  tide__atomic_u64 crowds_over;  // up to which all work has passed
+  tide__atomic_u64 crowds;       // the number of crowds so far: see marks.c
+  tide__atomic_u64 crowds_over;  // the work of all crowds up to this number has passed
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;
@@ -376,7 +378,7 @@ struct tide_device_cache {
   tide__mutex totals_lock;  // guards the statistics
   tide_device_stats totals;
   tide_device_stats totals_at_reset;  // when the sums were last set to 0
-  uint64_t peak_large;                // the peak of active_bytes of large blocks; only a trim sets it back
+  uint64_t peak_large;                // the peak of active_bytes of large blocks; only a trim resets it
   uint64_t small_served;              // small requests so far; likewise
 };
 
@@ -388,7 +390,7 @@ typedef struct tide__request {
   tide__lane* lane;
   tide__pool* pool;
   tide_stream stream;
-  uint64_t bytes;  // as asked for
+  uint64_t bytes;  // as requested
   uint64_t rounded;
   uint64_t segment_bytes;  // of a segment that would be made for it
   tide__call_context context;
@@ -396,8 +398,8 @@ typedef struct tide__request {
   int kind;            // TIDE__SMALL or TIDE__LARGE
   bool has_scopes;     // some were open when the request was made
   bool is_capturing;
-  bool is_rejected;     // it failed for the option rejects_early
-  bool is_borrowing;    // of the default pool, from one that lends
+  bool is_rejected;     // it failed because of the option rejects_early
+  bool is_borrowing;    // of the default pool, served from a pool with use_on_oom
   tide__pool* visited;  // a private pool that this request is a guest of
 } tide__request;
 

@@ -14,7 +14,7 @@ static tide_status cached_memory_alloc(const tide_memory* memory, size_t bytes, 
   TIDE_TRY(tide_device_alloc(device, tide__pointer(memory->detail), bytes, &block));
   if (!tide__is_aligned(tide__address(block.address), alignment)) {
     tide__ignore(tide_device_release(device, block));
-    return TIDE_FAIL(TIDE_ERR_UNSUPPORTED, "the cache gives no memory at a multiple of %zu", alignment);
+    return TIDE_FAIL(TIDE_ERR_UNSUPPORTED, "the cache cannot align memory to %zu bytes", alignment);
   }
   *out = block.address;
   return TIDE_OK;

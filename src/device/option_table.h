@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The table of a device allocator's options. Its ranges are written down in options.h.
+// The table of a device allocator's options. options.h lists their ranges.
 #ifndef TIDEMARK_SRC_DEVICE_OPTION_TABLE_H
 #define TIDEMARK_SRC_DEVICE_OPTION_TABLE_H
 
@@ -25,7 +25,7 @@ typedef enum tide__option_kind {
 
 typedef struct tide__option_row {
   const char* key;
-  const char* alias;  // another key for the same, or NULL
+  const char* alias;  // another key for the same option, or NULL
   const char* field;
   size_t offset;
   tide__option_kind kind;

@@ -365,8 +365,8 @@ static bool option_is_valid(const tide__option_row* row, const tide_device_optio
 // Reading
 
 static tide_status option_refuse(const option_text* text, const tide__option_row* row, const char* wants) {
-  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: %s: found \"%.40s\", wants %s", text->source, row->key, text->word,
-                   wants);
+  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: %s: found \"%.40s\", expected %s", text->source, row->key,
+                   text->word, wants);
 }
 
 // Reads the value of a row into the options, or, when it is not its turn, only over it.
@@ -386,12 +386,12 @@ static tide_status option_read_entry(option_text* text, bool is_early, tide_devi
   TIDE_REQUIRE(row != NULL, TIDE_ERR_ARGUMENT, "%s: there is no option \"%.40s\"", text->source, text->word);
   if (!option_accept(text, ':') && !option_accept(text, '=')) {
     option_show_next(text);
-    return option_refuse(text, row, "\":\" behind the key");
+    return option_refuse(text, row, "\":\" after the key");
   }
   TIDE_TRY(option_read_value(text, row, is_early, options));
   if (option_peek(text) != '\0' && !option_accept(text, ',')) {
     option_show_next(text);
-    return option_refuse(text, row, "\",\" or the end behind the value");
+    return option_refuse(text, row, "\",\" or the end after the value");
   }
   return TIDE_OK;
 }
@@ -509,7 +509,7 @@ tide_status tide__device_options_take(const tide_device_options* options, const 
     if (option_is_valid(row, options)) continue;
     char value[OPTION_VALUE];
     option_show_value(row, options, value);
-    return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: %s is %.60s, wants %s", call, row->field, value, row->wants);
+    return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: %s is %.60s, expected %s", call, row->field, value, row->wants);
   }
   return TIDE_OK;
 }

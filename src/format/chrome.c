@@ -136,7 +136,7 @@ static void chrome_put_slices(chrome_device* d, const tide__lifetimes* all, size
 static void chrome_put_open_slices(chrome_device* d, const tide__lifetimes* all, char phase) {
   for (size_t i = 0; i < all->count; i++) {
     const tide__lifetime* const lifetime = &all->items[i];
-    const bool is_open = phase == 'b' ? lifetime->begin == 0 : lifetime->end == TIDE__MOMENT_NEVER;
+    const bool is_open = phase == 'b' ? lifetime->begin == 0 : lifetime->end == TIDE__INSTANT_NEVER;
     if (is_open) chrome_put_slice(d, phase, all, lifetime, phase == 'b' ? d->c->first_ns : d->c->last_ns);
   }
 }

@@ -47,7 +47,7 @@ static tide_status holders_sum(tide__holders* holders, const tide__lifetimes* li
       holder->made_count++;
       holder->made_bytes += lifetime->bytes;
     }
-    if (!tide__lifetime_is_live(lifetime, lifetimes->peak_moment)) continue;
+    if (!tide__lifetime_is_live(lifetime, lifetimes->peak_instant)) continue;
     holder->held_count++;
     holder->held_bytes += lifetime->bytes;
   }

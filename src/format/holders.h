@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The requests of a device by call stack and stream: over the whole recording, and at the moment at which the
+// The requests of a device by call stack and stream: over the whole recording, and at the point at which the
 // most bytes were requested and not yet released.
 #ifndef TIDEMARK_SRC_FORMAT_HOLDERS_H
 #define TIDEMARK_SRC_FORMAT_HOLDERS_H

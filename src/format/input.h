@@ -19,7 +19,7 @@ typedef struct tide__input {
   uint8_t* buffer;        // owned
   size_t room;
   size_t at;   // the next byte
-  size_t end;  // behind the last byte read
+  size_t end;  // after the last byte read
   uint64_t offset;
   uint64_t told;  // bytes at the last call of on_progress
   bool is_ended;  // the source is exhausted

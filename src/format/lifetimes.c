@@ -43,12 +43,12 @@ static tide_status lifetime_add(lifetime_work* work, uint64_t address, const tid
 static tide_status lifetime_begin(lifetime_work* work, size_t at) {
   tide__lifetimes* const all = work->all;
   const tide_trace_entry* const entry = &all->entries[at];
-  tide__lifetime lifetime = { .begin = at + 1, .end = TIDE__MOMENT_NEVER, .bytes = entry->bytes };
+  tide__lifetime lifetime = { .begin = at + 1, .end = TIDE__INSTANT_NEVER, .bytes = entry->bytes };
   lifetime.stream = entry->stream;
   lifetime.stack = entry->stack;
   lifetime.note = entry->note;
   tide__lifetime* const last = lifetime_last(work, entry->address);
-  if (last != NULL && last->end == TIDE__MOMENT_NEVER) {
+  if (last != NULL && last->end == TIDE__INSTANT_NEVER) {
     lifetime.displaced = (uint32_t)(last - all->items) + 1;
     last->end = at + 1;
   }
@@ -69,7 +69,7 @@ static tide_status lifetime_end(lifetime_work* work, size_t at) {
                                     .note = entry->note };
     TIDE_TRY(lifetime_add(work, entry->address, &before));
     all->of_entry[at] = (uint32_t)all->count;
-  } else if (last->end == TIDE__MOMENT_NEVER) {
+  } else if (last->end == TIDE__INSTANT_NEVER) {
     last->end = at + 1;
     all->of_entry[at] = (uint32_t)(last - all->items) + 1;
   }
@@ -96,7 +96,7 @@ static tide_status lifetimes_add_rest(lifetime_work* work, uint64_t address, con
 static tide_status lifetimes_add_segment(lifetime_work* work, const tide_trace_segment* segment) {
   if (segment->is_expandable || (segment->absent & TIDE_SEGMENT_ADDRESS) != 0) return TIDE_OK;
   const tide__lifetime rest = {
-    .end = TIDE__MOMENT_NEVER, .bytes = segment->bytes, .stream = segment->stream, .stack = segment->stack
+    .end = TIDE__INSTANT_NEVER, .bytes = segment->bytes, .stream = segment->stream, .stack = segment->stack
   };
   return lifetimes_add_rest(work, segment->address, &rest);
 }
@@ -106,7 +106,7 @@ static tide_status lifetimes_add_blocks(lifetime_work* work, const tide_trace* t
   const tide_trace_block* const blocks = tide_trace_blocks(trace, NULL) + segment->first_block;
   for (size_t i = 0; i < segment->block_count; i++) {
     const bool has_requested = (blocks[i].absent & TIDE_BLOCK_KEY_REQUESTED) == 0;
-    const tide__lifetime rest = { .end = TIDE__MOMENT_NEVER,
+    const tide__lifetime rest = { .end = TIDE__INSTANT_NEVER,
                                   .bytes = has_requested ? blocks[i].requested_bytes : blocks[i].bytes,
                                   .stream = segment->stream,
                                   .stack = blocks[i].stack };
@@ -157,7 +157,7 @@ static bool lifetimes_find_peak(tide__lifetimes* all) {
     const tide__lifetime* const begun = tide__lifetimes_begun_by(all, i);
     if (ended != NULL) live -= ended->bytes;
     if (begun != NULL && !tide__add(live, begun->bytes, &live)) return false;
-    if (live > all->peak_bytes) all->peak_moment = i + 1;
+    if (live > all->peak_bytes) all->peak_instant = i + 1;
     all->peak_bytes = tide__max(live, all->peak_bytes);
   }
   return all->peak_bytes <= INT64_MAX;

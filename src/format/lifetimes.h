@@ -5,23 +5,23 @@
 // SEGMENT_ALLOC to SEGMENT_FREE. They include those that began before the recording or never ended. Only
 // addresses are followed, so this works for every trace.
 //
-// A moment is the number of entries that have happened; 0 is before the first one.
+// An instant is the number of entries that have happened; 0 is before the first one.
 #ifndef TIDEMARK_SRC_FORMAT_LIFETIMES_H
 #define TIDEMARK_SRC_FORMAT_LIFETIMES_H
 
 #include "tidemark/trace.h"
 
-#define TIDE__MOMENT_NEVER UINT64_MAX
+#define TIDE__INSTANT_NEVER UINT64_MAX
 
 typedef enum tide__lifetimes_kind {
   TIDE__LIFETIMES_OF_REQUESTS = 0,
   TIDE__LIFETIMES_OF_SEGMENTS = 1  // without expandable ones, which grow and shrink
 } tide__lifetimes_kind;
 
-// [L1] begin <= end; it is live at the moments from begin to below end
+// [L1] begin <= end; it is live at the instants from begin to below end
 typedef struct tide__lifetime {
-  uint64_t begin;  // the moment after its first entry; 0: it is older than the recording
-  uint64_t end;    // the moment after its release, or after another one got its address
+  uint64_t begin;  // the instant after its first entry; 0: it is older than the recording
+  uint64_t end;    // the instant after its release, or after another one got its address
   uint64_t bytes;  // of a request: the requested size
   uint64_t stream;
   uint32_t stack;
@@ -37,10 +37,10 @@ typedef struct tide__lifetimes {
   tide__lifetime* items;  // owned; those with a first entry are in the order of these entries
   size_t count;
   size_t capacity;
-  uint32_t* of_entry;    // owned; the lifetime (from 1) that an entry begins or ends; 0: none
-  uint64_t peak_bytes;   // the most live bytes
-  uint64_t peak_moment;  // the first moment with that many
-  uint64_t first_bytes;  // live at moment 0
+  uint32_t* of_entry;     // owned; the lifetime (from 1) that an entry begins or ends; 0: none
+  uint64_t peak_bytes;    // the most live bytes
+  uint64_t peak_instant;  // the first instant with that many
+  uint64_t first_bytes;   // live at instant 0
 } tide__lifetimes;
 
 // Devices that have entries or segments are below this number.
@@ -56,8 +56,8 @@ tide_status tide__lifetimes_init(tide__lifetimes* lifetimes, const tide_trace* t
                                  tide__lifetimes_kind kind, const tide_heap* heap);
 void tide__lifetimes_fini(tide__lifetimes* lifetimes);
 
-static inline bool tide__lifetime_is_live(const tide__lifetime* lifetime, uint64_t moment) {
-  return lifetime->begin <= moment && moment < lifetime->end;
+static inline bool tide__lifetime_is_live(const tide__lifetime* lifetime, uint64_t instant) {
+  return lifetime->begin <= instant && instant < lifetime->end;
 }
 
 // The lifetimes that an entry begins and ends, or NULL.

@@ -23,8 +23,7 @@ bool tide__native_is(const void* head, size_t bytes);
 tide_status tide__native_read(tide__input* input, tide_trace* trace);
 
 // Errors:  TIDE_ERR_ARGUMENT for a trace with a reference that does not exist; TIDE_ERR_NO_MEMORY; any error
-// of
-//          the sink.
+//          of the sink.
 tide_status tide__native_write(const tide_trace* trace, tide__output* output);
 
 // ---------------------------------------------------------------------------------------------------

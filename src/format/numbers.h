@@ -38,7 +38,7 @@ void tide__bytes_put(tide__bytes* to, const void* data, size_t bytes);
 // Reserves room for the bytes and puts them.
 tide_status tide__bytes_add(tide__bytes* to, const void* data, size_t bytes);
 
-// Stores to any memory; returns the address behind the number.
+// Stores to any memory; returns the address after the number.
 static inline uint8_t* tide__store_uint(uint8_t* at, uint64_t number) {
   for (; number >= 0x80; number >>= 7) *at++ = (uint8_t)(number | 0x80);
   *at++ = (uint8_t)number;
@@ -72,7 +72,7 @@ static inline uint64_t tide__load_fixed(const uint8_t* at, size_t bytes) {
 
 typedef struct tide__cursor {
   const uint8_t* at;    // the next byte; borrowed, as the others
-  const uint8_t* end;   // behind the last
+  const uint8_t* end;   // after the last byte
   uint64_t end_offset;  // of `end` in the file
 } tide__cursor;
 

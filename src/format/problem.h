@@ -16,7 +16,7 @@
 typedef struct tide__problem_row {
   int64_t hint;       // as in the file; below 0: none
   size_t name;        // where its name begins in `names`
-  size_t name_bytes;  // without the zero byte behind it
+  size_t name_bytes;  // without the zero byte after it
 } tide__problem_row;
 
 // [P1] buffers[i] and rows[i] are the same buffer
@@ -32,7 +32,7 @@ struct tide_problem {
   size_t gap_count;
   size_t gap_room;
   size_t gaps_used;  // gaps of the buffers so far; those above belong to the next buffer
-  char* names;       // owned; each name with a zero byte behind it
+  char* names;       // owned; each name with a zero byte after it
   size_t names_bytes;
   size_t names_room;
   bool has_column[TIDE__MINI_COLUMNS];  // which optional columns are written

@@ -39,7 +39,7 @@ typedef struct problem_maker {
   uint8_t* uses;         // owned; by text: how many requests have it as their metadata, 2 for more
   size_t text_count;
   size_t column_uses[TIDE__MINI_COLUMNS];  // how many requests have a value for it
-  uint64_t first_moment;                   // what time 0 is, unless times are steps
+  uint64_t first_instant;                  // what time 0 is, unless times are steps
   bool has_steps;                          // times are steps
   bool has_rows;                           // all requests came from a planning problem
 } problem_maker;
@@ -123,11 +123,11 @@ static tide_status problem_look(problem_maker* m, tide__problem_scope scope) {
   TIDE_REQUIRE(m->uses != NULL && m->order != NULL, TIDE_ERR_NO_MEMORY,
                "problem_new: no memory for %zu requests", m->lifetimes.count);
   m->has_rows = true;
-  m->first_moment = 1;
+  m->first_instant = 1;
   for (size_t i = 0; i < m->lifetimes.count; i++) {
     const bool is_before = m->lifetimes.items[i].begin == 0;
     if (is_before && scope == TIDE__PROBLEM_RECORDED) continue;
-    if (is_before) m->first_moment = 0;
+    if (is_before) m->first_instant = 0;
     problem_look_at(m, i);
   }
   m->has_steps |= m->has_rows;
@@ -140,12 +140,12 @@ static tide_status problem_look(problem_maker* m, tide__problem_scope scope) {
 // ---------------------------------------------------------------------------------------------------
 // Buffers
 
-// A moment of the lifetimes as a time of the problem.
-static uint64_t problem_time(const problem_maker* m, uint64_t moment) {
+// An instant of the lifetimes as a time of the problem.
+static uint64_t problem_time(const problem_maker* m, uint64_t instant) {
   const size_t count = m->lifetimes.entry_count;
-  const bool is_never = moment == TIDE__MOMENT_NEVER;
-  if (!m->has_steps || count == 0) return tide__min(moment, (uint64_t)count + 1) - m->first_moment;
-  const uint64_t entry = is_never ? count - 1 : moment - (moment > 0);
+  const bool is_never = instant == TIDE__INSTANT_NEVER;
+  if (!m->has_steps || count == 0) return tide__min(instant, (uint64_t)count + 1) - m->first_instant;
+  const uint64_t entry = is_never ? count - 1 : instant - (instant > 0);
   return m->lifetimes.entries[entry].time_ns / TIDE__MINI_STEP_NS + is_never;
 }
 

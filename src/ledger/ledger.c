@@ -16,7 +16,7 @@
 
 #define LEDGER_AUDIT_EVERY 1024u  // entries between two checks of the layout, with assertions
 
-// [G1] the layout is that of the moment after entries[next - 1], unless the ledger is_lost
+// [G1] the layout is the state after entries[next - 1], unless the ledger is_lost
 struct tide_ledger {
   const tide_heap* heap;  // of the trace; borrowed until the ledger is freed, like entries
   const tide_trace_entry* entries;

@@ -26,7 +26,7 @@ tide__rules tide__rules_of(const tide_trace* trace);
 // The size of a block for `requested` bytes, which must be below 2^62.
 uint64_t tide__rules_round(const tide__rules* rules, uint64_t requested);
 
-// Is a rest of `rest` bytes split off behind a block of `bytes` bytes?
+// Is a rest of `rest` bytes split off after a block of `bytes` bytes?
 bool tide__rules_cuts(const tide__rules* rules, uint64_t bytes, uint64_t rest, bool is_expandable);
 
 #endif

@@ -128,7 +128,7 @@ typedef struct tide__pin_depot_class {
   tide__link wholes;    // wholly idle segments, the newest first
   tide__tree by_bytes;  // the same segments, for sizes without a class
   // How often blocks may still be stolen from other threads before a segment is pinned: once for each segment
-  // pinned so far. A surplus of one thread gets used, and threads that all need their blocks keep them.
+  // pinned so far. So a surplus of one thread is used, but threads that need all their blocks keep them.
   _Atomic(int64_t) steals_left;
 } tide__pin_depot_class;
 
@@ -272,7 +272,7 @@ static inline bool tide__pin_is_capped(const tide_pinned_cache* pinned, uint32_t
 static inline bool tide__pin_is_recording(const tide_pinned_cache* pinned) {
   return (tide__load_relaxed(&pinned->unusual) & TIDE__PIN_RECORDS) != 0;
 }
-// In a child of fork() another thread may hold a lock for ever, so slow paths ask this first.
+// In a child of fork() a lock may never be released, so slow paths check this first.
 static inline bool tide__pin_is_inherited(const tide_pinned_cache* pinned) {
   return (tide__load_relaxed(&pinned->unusual) & TIDE__PIN_IS_INHERITED) != 0;
 }

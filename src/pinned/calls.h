@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the calls share. They lie in the folder itself, above all rooms. Among them stage.c and pinned.c call
+// What the entry points share. They lie in the folder itself, above all rooms. stage.c and pinned.c call
 // alloc.c, release.c and record.c; record.c calls release.c; alloc.c, pinned.c and poller.c call trim.c.
 #ifndef TIDEMARK_SRC_PINNED_CALLS_H
 #define TIDEMARK_SRC_PINNED_CALLS_H
@@ -39,7 +39,7 @@ tide_status tide__pin_trim(tide_pinned_cache* pinned, uint64_t least_bytes, uint
 
 tide_status tide__pin_helper_start(tide_pinned_cache* pinned);
 void tide__pin_helper_stop(tide_pinned_cache* pinned);
-// Keeps the helper from sweeping, after waiting for a sweep that is under way; and lets it go on.
+// Keeps the helper from sweeping, after waiting for a sweep that is in progress; and lets it continue.
 void tide__pin_helper_pause(tide_pinned_cache* pinned);
 void tide__pin_helper_resume(tide_pinned_cache* pinned);
 

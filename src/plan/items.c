@@ -55,7 +55,7 @@ static tide_status items_check_buffer(const tide_plan_problem* problem, size_t i
     TIDE_REQUIRE(gap->lower <= gap->upper && buffer->lower <= gap->lower && gap->upper <= buffer->upper,
                  TIDE_ERR_ARGUMENT, "gap %zu of buffer %zu is not in its lifetime", i, index);
     TIDE_REQUIRE(gap->first <= gap->last && gap->last <= buffer->bytes, TIDE_ERR_ARGUMENT,
-                 "gap %zu of buffer %zu holds other bytes than the buffer's", i, index);
+                 "gap %zu of buffer %zu has a window outside of the buffer", i, index);
   }
   return TIDE_OK;
 }

@@ -21,13 +21,13 @@ typedef struct tide__item {
   uint64_t alignment;    // at least 1
   uint64_t offset;       // fixed, or TIDE_PLAN_ANYWHERE
   uint64_t hint;         // or TIDE_PLAN_ANYWHERE
-  uint64_t bytes;        // of the largest of its buffers that ever hold anything
+  uint64_t bytes;        // of the largest of its buffers that ever use any
   uint32_t pool;         // or TIDE_PLAN_ANY_POOL
-  uint32_t buffer;       // one of its buffers, to tell of it
+  uint32_t buffer;       // one of its buffers, for reports
   uint32_t offset_by;    // the buffer that must lie at `offset`
   uint32_t pool_by;      // the buffer that must lie in `pool`
-  uint32_t piece;        // its pieces stand from here on, by rising time, and do not meet
-  uint32_t piece_count;  // 0: it never holds anything
+  uint32_t piece;        // its first piece; pieces are sorted by time and do not overlap
+  uint32_t piece_count;  // 0: it never uses any bytes
 } tide__item;
 
 typedef struct tide__items {
@@ -36,11 +36,10 @@ typedef struct tide__items {
   tide__piece* pieces;  // of scratch
   uint32_t* of_buffer;  // of scratch; the item of each buffer
   size_t count;
-  tide_plan_proof proof;  // why there is no plan, whatever is done
+  tide_plan_proof proof;  // why there is no plan
 } tide__items;
 
-// Refuses a problem that makes no sense, and turns any other into items. `items` is given back with fini,
-// also after a failure.
+// Refuses an invalid problem, and converts any other to items. The caller calls fini, also after a failure.
 tide_status tide__items_init(tide__items* items, const tide_plan_problem* problem, const tide_heap* heap);
 void tide__items_fini(tide__items* items);
 

@@ -38,9 +38,8 @@ void tide__search_free(tide__search* search);
 // Forgets what was learned.
 void tide__search_reset(tide__search* search, uint64_t seed);
 
-// Looks for an arrangement whose tiles all end at `height` bytes or below, with at most so many nodes and so
-// much work, and writes what it took. What was learned in earlier runs, which places are hard and which
-// states fail, is kept.
+// Looks for an arrangement whose tiles all end at `height` bytes or below, within the given nodes and work,
+// and writes what it spent. What earlier runs learned (which sections are hard, which states fail) is kept.
 tide__search_answer tide__search_run(tide__search* search, int64_t height, tide__search_rule rule,
                                      const tide__search_order* order, tide__effort limit,
                                      const tide__watch* watch, tide__effort* out_spent);

@@ -3,7 +3,7 @@
 //
 // What the files of the exact search share: its records, its stack and its limits.
 //   search.c           the walk through the tree: runs, nodes, what was learned
-//   tide__search_branch.c    a node: the bound, groups, and the section to branch on
+//   search_branch.c    a node: the bound, groups, and the section to branch on
 //   search_children.c  the jobs of a node's children
 #ifndef TIDEMARK_SRC_PLAN_SEARCH_STATE_H
 #define TIDEMARK_SRC_PLAN_SEARCH_STATE_H

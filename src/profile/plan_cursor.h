@@ -12,7 +12,7 @@
 typedef struct tide__plan_cursor {
   const tide_profile_plan* plan;  // borrowed until the run ends
   tide__atomic_u32 clock;         // planned requests used or skipped; written by the run's thread
-  uint32_t behind;                // how far the run seems to be before the clock, after unplanned requests
+  uint32_t behind;                // how far the run seems to lag the clock, after unplanned requests
   bool is_lost;                   // the last request was not as planned
   uint64_t last_bytes;            // of it
   uint64_t missing;               // planned requests that were skipped

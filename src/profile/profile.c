@@ -45,7 +45,7 @@ static tide_status options_complete(tide_profile_options* options) {
   TIDE_REQUIRE(memory_is_valid(&options->memory) && memory_is_valid(&options->fallback), TIDE_ERR_ARGUMENT,
                "profile: the memory or the fallback lacks a function");
   TIDE_REQUIRE(options->fill == TIDE_FILL_NOTHING || options->memory.is_host, TIDE_ERR_UNSUPPORTED,
-               "profile: memory that the processor cannot write is not filled");
+               "profile: memory that the processor cannot write cannot be filled");
   return TIDE_OK;
 }
 

@@ -255,8 +255,8 @@ static tide_status file_read_plan(file_bytes* file, const tide_source* source, t
   TIDE_TRY(file_check_head(file));
   const uint64_t count = get_fixed(file->data + 16, 8);
   const size_t room = file->bytes - FILE_HEAD_BYTES - FILE_SUM_BYTES;
-  TIDE_REQUIRE(count <= room / FILE_REQUEST_MIN_BYTES, TIDE_ERR_FORMAT, "no %llu requests in %zu bytes",
-               (unsigned long long)count, room);
+  TIDE_REQUIRE(count <= room / FILE_REQUEST_MIN_BYTES, TIDE_ERR_FORMAT,
+               "%llu requests do not fit into %zu bytes", (unsigned long long)count, room);
   file_plan plan = { .heap = file->heap, .count = count };
   tide_status status = file_plan_alloc(&plan);
   if (status == TIDE_OK) status = file_build(file, &plan, out);

@@ -199,7 +199,8 @@ static tide_status plan_requests(tide_profile_request* requests, const uint32_t*
   tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   TIDE_TRY(
       tide_profile_verify(requests, count, tide__requests_bytes(requests, count), options->heap, &check));
-  TIDE_REQUIRE(check.fault == TIDE_PLAN_NO_FAULT, TIDE_ERR_STATE, "a plan of ours is wrong: %s", check.text);
+  TIDE_REQUIRE(check.fault == TIDE_PLAN_NO_FAULT, TIDE_ERR_STATE, "the planner made a wrong plan: %s",
+               check.text);
   return tide__profile_plan_make(requests, releases, count, planner, options->heap, out);
 }
 

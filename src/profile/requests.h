@@ -37,7 +37,7 @@ tide_status tide__requests_solve(tide_profile_request* requests, size_t count, u
                                  const tide_heap* heap);
 
 // Sets them by best fit in the order of time, with sizes rounded up to the largest alignment. With
-// `extends_top`, a hole at the top is extended if no hole is large enough. [holes.c] Cost:   O(n log n).
+// `extends_top`, a hole at the top is extended if no hole is large enough. [holes.c] Cost: O(n log n).
 tide_status tide__holes_fit(tide_profile_request* requests, size_t count, bool extends_top,
                             const tide_heap* heap);
 

@@ -116,8 +116,8 @@ void tide__profile_drop(tide_profile* profile);
 // ---------------------------------------------------------------------------------------------------
 // arenas.c
 
-// Gives a run an arena of one kind; NULL if it needs none, or if too many escape arenas are in use. Errors:
-// TIDE_ERR_NO_MEMORY, what the memory returned.
+// Gives a run an arena of one kind; NULL if it needs none, or if too many escape arenas are in use.
+// Errors: TIDE_ERR_NO_MEMORY; an error from the memory.
 tide_status tide__profile_arenas_take(tide_profile* profile, tide__run* run, bool is_escape,
                                       tide__profile_arena** out);
 // The run stops using the arena. Returns the number of survivors; without any, the arena is idle.
@@ -138,8 +138,8 @@ void tide__profile_arenas_trim(tide_profile* profile, bool is_all);
 // Begins a replayed run, which has its arenas.
 void tide__replay_begin(tide__run* run);
 
-// Serves the next planned request if all before went as planned; false: call tide__replay_alloc(). If this
-// thread has made as many releases as are planned by then, each at its time, these are exactly the planned
+// Serves the next planned request if everything before it went as planned; false: call tide__replay_alloc().
+// If this thread has made as many releases as planned so far, each at its time, they are exactly the planned
 // ones, and no block is late.
 static inline bool tide__replay_alloc_plain(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
   const uint32_t clock = tide__load_relaxed(&run->cursor.clock);

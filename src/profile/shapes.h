@@ -7,8 +7,8 @@
 
 #include "tidemark/profile.h"
 
-// Decides the mode of a run, and takes a reference to its plan (NULL when it records). Errors:
-// TIDE_ERR_HANDLE if the mode needs a plan and there is none.
+// Decides the mode of a run, and takes a reference to its plan (NULL when it records).
+// Errors: TIDE_ERR_HANDLE if the mode needs a plan and there is none.
 tide_status tide__shapes_choose(tide_profile* profile, uint64_t shape, tide_profile_mode mode,
                                 tide_profile_mode* out_mode, tide_profile_plan** out_plan);
 // Keeps a reference to a plan for a shape. It replaces an earlier plan of the shape, or the least recently

@@ -56,7 +56,7 @@ typedef struct tide__script {
   uint32_t* empties;  // owned: numbers of steps, ascending, before which the cache was certainly emptied
   size_t empty_count;
   size_t empty_capacity;
-  uint32_t* pool_ends;  // owned: for each pool of the trace the step behind its last request
+  uint32_t* pool_ends;  // owned: for each pool of the trace the step after its last request
   size_t pool_count;
   uint64_t streams[TIDE__SCRIPT_STREAMS];  // their handles, ascending; the first is 0
   uint32_t stream_count;
@@ -66,7 +66,7 @@ typedef struct tide__script {
   uint64_t before_count;  // blocks that are older than the recording: the first steps
   uint64_t before_bytes;  // their requested bytes
   uint64_t peak_bytes;    // of live requests, each rounded
-  uint64_t reach_bytes;   // how far behind its beginning memory was mapped in a reserve
+  uint64_t reach_bytes;   // how far from its beginning memory was mapped in a reserve
   uint64_t spread_bytes;  // the smallest distance of a new reserve from its neighbours
 } tide__script;
 
@@ -95,7 +95,7 @@ static inline tide_status tide__script_no_memory(const tide__script* script) {
 // The place of a stream in `streams`; stream_count if it is not among them.
 uint32_t tide__script_stream(const tide__script* script, uint64_t handle);
 
-// The number of the first step at or behind an entry.
+// The number of the first step at or after an entry.
 size_t tide__script_find(const tide__script* script, size_t entry);
 
 // The steps between two calls of the program: from `first` to below `end` there are no requests and no

@@ -35,8 +35,8 @@ static tide__atomic_u32 tensor_raw_flags;
 // Scopes
 
 static tide_status scope_enter(tensor_scope scope) {
-  TIDE_REQUIRE(tensor_count < TIDE_TENSOR_DEPTH, TIDE_ERR_LIMIT,
-               "%u caches and sources are in force on this thread already", tensor_count);
+  TIDE_REQUIRE(tensor_count < TIDE_TENSOR_DEPTH, TIDE_ERR_LIMIT, "%u scopes are open on this thread already",
+               tensor_count);
   tensor_scopes[tensor_count++] = scope;
   return TIDE_OK;
 }
@@ -60,7 +60,7 @@ tide_status tide_tensor_leave(tide_cpu_cache* cache) { return scope_leave((tenso
 tide_status tide_tensor_enter_source(const tide_memory* source) {
   TIDE_REQUIRE(source != NULL && source->alloc != NULL && source->release != NULL, TIDE_ERR_ARGUMENT,
                "enter_source: the source does not have both of its functions");
-  TIDE_REQUIRE(source->is_host, TIDE_ERR_ARGUMENT, "enter_source: the memory is not of this computer");
+  TIDE_REQUIRE(source->is_host, TIDE_ERR_ARGUMENT, "enter_source: the processor cannot write the memory");
   return scope_enter((tensor_scope){ .source = source });
 }
 

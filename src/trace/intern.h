@@ -16,7 +16,7 @@ typedef enum tide__intern_kind {
   TIDE__INTERN_KINDS
 } tide__intern_kind;
 
-// Adds `bytes` bytes, at least one, as a value of a kind, with `zeros` zero bytes behind them.
+// Adds `bytes` bytes, at least one, as a value of a kind, with `zeros` zero bytes after them.
 tide_status tide__intern_add(tide_intern* names, tide__intern_kind kind, const void* data, size_t bytes,
                              size_t zeros, uint32_t* out);
 // The value with a number; NULL and 0 bytes for unknown numbers.

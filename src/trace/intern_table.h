@@ -15,14 +15,14 @@
 
 typedef struct tide__intern_value {
   uint64_t hash;
-  uint64_t bytes;   // of the data, without the zero byte behind a text
+  uint64_t bytes;   // of the data, without the zero byte after a text
   uint64_t data[];  // aligned for frames; texts and notes lie here as well
 } tide__intern_value;
 
 typedef _Atomic(const tide__intern_value*)
     tide__intern_entry;  // borrowed from a block; NULL: not given out yet
 
-// [V1] used <= bytes; behind used all bytes are 0
+// [V1] used <= bytes; after used all bytes are 0
 typedef struct tide__intern_block {
   struct tide__intern_block* next;  // owned
   size_t bytes;                     // of the block, this header included
@@ -52,7 +52,7 @@ typedef struct tide__intern_table {
 void tide__intern_table_init(tide__intern_table* table);
 void tide__intern_table_fini(tide__intern_table* table, const tide_heap* heap);
 
-// Adds `bytes` bytes, at least one, with `zeros` zero bytes behind them; or finds them.
+// Adds `bytes` bytes, at least one, with `zeros` zero bytes after them; or finds them.
 // Errors: TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT when the table is full.
 tide_status tide__intern_table_add(tide__intern_table* table, const tide_heap* heap, const void* data,
                                    size_t bytes, size_t zeros, uint32_t* out);

@@ -4,7 +4,7 @@
 // The history of a cache: the newest entries, in the order they were added. Entries are numbered from 0 for
 // ever, and the ring keeps the last `capacity` of them. Threads add without a lock: each draws a number,
 // which decides the order, and writes the slot of that number, a cache line that it owns until it is done.
-// Readers copy slots while others write; resizing stops writers for a moment.
+// Readers copy slots while others write; resizing stops writers briefly.
 #ifndef TIDEMARK_SRC_TRACE_RING_H
 #define TIDEMARK_SRC_TRACE_RING_H
 
@@ -53,7 +53,7 @@ static inline void tide__ring_add(tide__ring* ring, const tide_trace_entry* entr
 
 // The numbers of the oldest entry and of the one after the newest.
 void tide__ring_range(tide__ring* ring, uint64_t* out_first, uint64_t* out_next);
-// Copies up to `room` entries from number *number on, oldest first, and moves *number behind them and over
+// Copies up to `room` entries from number *number on, oldest first, and moves *number past them and over
 // entries that are gone. Returns how many; 0 at `end`. One call copies consecutive numbers. Waits for entries
 // before `end` that a thread is about to write.
 size_t tide__ring_copy(tide__ring* ring, uint64_t* number, uint64_t end, tide_trace_entry* out, size_t room);
@@ -68,7 +68,7 @@ tide_status tide__ring_visit(tide__ring* ring,
 // Adding. Inline, so that an entry goes from registers to its slot.
 
 // Flags of `next`, above all numbers.
-#define TIDE__RING_IS_CLOSED (UINT64_C(1) << 63)  // for a moment: threads that add must wait
+#define TIDE__RING_IS_CLOSED (UINT64_C(1) << 63)  // for a short time: threads that add must wait
 #define TIDE__RING_IS_OFF (UINT64_C(1) << 62)     // no capacity: entries are discarded
 #define TIDE__RING_SIDE_SHIFT 61u                 // which memory is in use
 #define TIDE__RING_NUMBERS ((UINT64_C(1) << TIDE__RING_SIDE_SHIFT) - 1)

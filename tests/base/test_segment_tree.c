@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The segment tree, compared with a plain array. The words of one tree are used again for the next, so that
-// filling must forget what was added.
+// The segment tree, compared with a plain array. The words of one tree are reused for the next, so filling
+// must clear what was added.
 #include "base/segment_tree.h"
 
 #include "t.h"

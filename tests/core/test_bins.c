@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The index of free blocks beside a model that looks at every block. The sizes are few, so that many blocks
-// have the same, and lie on both sides of 2 MiB, where the heaps end and the tree begins.
+// The free index, compared with a model that visits every block. There are few sizes, so that many blocks
+// have the same one. They lie on both sides of 2 MiB, where the heaps end and the tree begins.
 #include "core/bins.h"
 #include "machine/counting_heap.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What allocators ask about captures: beside a stream in none, in an active and in an invalidated capture,
-// one that is gone, and a machine that does not answer. And the bracket in the mode RELAXED.
+// How allocators query a machine about captures: for a stream outside of a capture, in an active one and in
+// an invalid one, for a stream that is gone, and on a machine that fails. Also the mode RELAXED and its end.
 #include "core/capture.h"
 
 #include "machine/machines.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The register of pools beside a plain model: random calls, and after each one what the register says about
-// every pool. Then requests on several threads that ask filters while scopes are opened and closed.
+// The register of pools, compared with a plain model: random calls, and after each one the state of every
+// pool. Then requests on several threads call filters while scopes are opened and closed.
 #include "core/pools.h"
 
 #include "machine/machines.h"

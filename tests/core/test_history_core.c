@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The history without an allocator: options, entries and observers beside a plain list of what was added;
-// faults; and the order in which several threads tell.
+// The history without an allocator: options, entries and observers, compared with a plain list of what was
+// added; faults; and the order in which several threads report entries.
 #include <stdatomic.h>
 
 #include "base/arith.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A magazine beside a plain stack: the same items in the same order after any calls.
+// A magazine, compared with a plain stack: the same items in the same order after any calls.
 #include "core/magazine.h"
 
 #include "t.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The map from addresses to blocks: beside a list, at the edges of its ranges, without memory, and with
-// readers that look while others write.
+// The address map: compared with a list, at the edges of its ranges, without memory, and with readers that
+// look addresses up while others write.
 #include "core/map.h"
 #include "machine/counting_heap.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Observers without an allocator: who is called and in which order, beside a list; and detaching while one
-// runs.
+// Observers without an allocator: which are called and in which order, compared with a list; and detaching
+// while one runs.
 #include <sched.h>
 #include <stdatomic.h>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Statistics: tallies and counts that are added now and then give what changes one by one give.
+// Statistics: adding tallies and counts to the totals now and then gives the same values as making each
+// change in the totals.
 #include "core/stats.h"
 #include "core/tally.h"
 #include "t.h"

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Stream waits beside a model that knows the truth from the streams themselves. Each piece of work counts up
-// its stream's `done` when it runs, and runs when the test lets it. A block that becomes ready must find the
-// count that its streams had queued when it was announced or released. A block whose work is done must become
-// ready in the next pass, unless a fault or a capture got in between, and in the end all blocks must.
+// Stream waits, compared with a model that gets the truth from the streams themselves. Each piece of work
+// increments its stream's `done` when it runs, and runs when the test lets it. When a block becomes ready,
+// its streams must have reached the count that they had queued when it was announced or released. A block
+// whose work is done must become ready in the next pass, unless a fault or a capture intervened. At the end
+// all blocks must.
 #include "core/stream_waits.h"
 
 #include "base/list.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Thread caches and their biased lock. Owners enter their caches while other threads take them; a counter and
-// a content that are not atomic show whether two were ever inside at once, and the thread sanitizer whether
-// their accesses were ordered.
+// Thread caches and their biased lock. Owners enter their caches while other threads take them. A counter and
+// contents that are not atomic show whether two threads were ever inside at once. The thread sanitizer shows
+// whether their accesses were ordered.
 #include "core/thread_cache.h"
 
 #include "machine/counting_heap.h"

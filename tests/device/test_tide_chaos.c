@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A program on three streams whose sizes never repeat, as in a server. It never comes to rest, and still the
-// policy `tide` must bound what it spends on it.
+// A program on three streams whose sizes never repeat, as in a server. The policy `tide` cannot settle, but
+// must bound the work that it spends.
 #include "device/devices.h"
 #include "machine/counting_heap.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Lifetimes against a slow model that searches; what is older than the recording, never released, or
-// displaced; and the offsets that an arena hands out.
+// Lifetimes, compared with a slow model that searches: requests that are older than the recording, never
+// released, or displaced; and the offsets that an arena hands out.
 #include "format/lifetimes.h"
 #include "base/heap.h"
 #include "memory.h"
@@ -30,9 +30,9 @@ T_TEST(test_lifetimes__go_from_alloc_to_free_completed) {
 
   T_EQ(all.count, 2);
   expect_lifetime(&all.items[0], 1, 4, 10);
-  expect_lifetime(&all.items[1], 3, TIDE__MOMENT_NEVER, 20);
+  expect_lifetime(&all.items[1], 3, TIDE__INSTANT_NEVER, 20);
   T_EQ(all.peak_bytes, 30);
-  T_EQ(all.peak_moment, 3);
+  T_EQ(all.peak_instant, 3);
   T_PTR_EQ(tide__lifetimes_begun_by(&all, 2), &all.items[1]);
   T_PTR_EQ(tide__lifetimes_ended_by(&all, 2), NULL);
   T_PTR_EQ(tide__lifetimes_begun_by(&all, 1), NULL);
@@ -56,10 +56,10 @@ T_TEST(test_lifetimes__know_what_was_there_before) {
   T_EQ(all.count, 3);
   expect_lifetime(&all.items[0], 1, 3, 10);
   expect_lifetime(&all.items[1], 0, 2, 20);
-  expect_lifetime(&all.items[2], 0, TIDE__MOMENT_NEVER, 40);
+  expect_lifetime(&all.items[2], 0, TIDE__INSTANT_NEVER, 40);
   T_EQ(all.first_bytes, 60);
   T_EQ(all.peak_bytes, 70);
-  T_EQ(all.peak_moment, 1);
+  T_EQ(all.peak_instant, 1);
   T_EQ(tide__lifetimes_device_count(trace), 2);
   tide__lifetimes_fini(&all);
   tide_trace_free(trace);
@@ -73,7 +73,7 @@ T_TEST(test_lifetimes__end_where_another_request_begins) {
   tide__lifetimes all = lifetimes_of(trace, TIDE__LIFETIMES_OF_REQUESTS);
 
   expect_lifetime(&all.items[0], 1, 2, 10);
-  expect_lifetime(&all.items[1], 2, TIDE__MOMENT_NEVER, 30);
+  expect_lifetime(&all.items[1], 2, TIDE__INSTANT_NEVER, 30);
   T_PTR_EQ(tide__lifetimes_ended_by(&all, 1), &all.items[0]);
   T_EQ(all.peak_bytes, 30);
   tide__lifetimes_fini(&all);
@@ -94,7 +94,7 @@ T_TEST(test_lifetimes__follow_segments) {
 
   T_EQ(all.count, 2);
   expect_lifetime(&all.items[0], 1, 4, 10);
-  expect_lifetime(&all.items[1], 0, TIDE__MOMENT_NEVER, 40);
+  expect_lifetime(&all.items[1], 0, TIDE__INSTANT_NEVER, 40);
   tide__lifetimes_fini(&all);
   tide_trace_free(trace);
 }
@@ -129,7 +129,7 @@ static uint64_t model_end(const tide_trace_entry* entries, size_t count, size_t 
                         entries[i].action == TIDE_ACTION_FREE_COMPLETED;
     if (is_end && entries[i].address == entries[at].address) return i + 1;
   }
-  return TIDE__MOMENT_NEVER;
+  return TIDE__INSTANT_NEVER;
 }
 
 T_TEST(test_lifetimes__are_those_of_the_model) {
@@ -153,13 +153,13 @@ T_TEST(test_lifetimes__are_those_of_the_model) {
       at++;
     }
     uint64_t peak = 0;
-    for (uint64_t moment = 0; moment <= all.entry_count; moment++) {
+    for (uint64_t instant = 0; instant <= all.entry_count; instant++) {
       uint64_t live = 0;
       for (size_t i = 0; i < all.count; i++) {
-        if (tide__lifetime_is_live(&all.items[i], moment)) live += all.items[i].bytes;
+        if (tide__lifetime_is_live(&all.items[i], instant)) live += all.items[i].bytes;
       }
-      if (moment == all.peak_moment) T_EQ(live, all.peak_bytes);
-      if (moment < all.peak_moment) T_LT(live, all.peak_bytes);
+      if (instant == all.peak_instant) T_EQ(live, all.peak_bytes);
+      if (instant < all.peak_instant) T_LT(live, all.peak_bytes);
       if (live > peak) peak = live;
     }
     T_EQ(peak, all.peak_bytes);

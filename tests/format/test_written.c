@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What a writer accepts a reader reads, and what no reader would read is refused: random traces with sizes at
-// the edges, actions that are not ours and extras with the keys of records; and the ones that showed the
-// faults.
+// Readers accept everything that writers write, and writers refuse what no reader would accept. Random traces
+// have sizes at the edges, unknown actions, and extras with the keys of records. Traces that once failed are
+// kept here.
 #include "format/random_trace.h"
 #include "format/traces.h"
 

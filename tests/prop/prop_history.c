@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The history of both allocators beside a model, through files. Random operations (requests in pools with and
-// without labels, releases, trims, refusals, remarks, words of the thread, pools that go) are recorded; after
-// each the model notes what every new entry must say: whose words, which pool, which stack. Then snapshots
-// are written in every format. What is read back must say the same, and a replay of our own file must hold.
-// And what several threads at random tell an observer can be put in order, and is one history.
+// The history of both allocators, compared with a model, through files. Random operations are recorded:
+// requests in pools with and without labels, releases, trims, refusals, annotations, metadata of the thread,
+// and pools that are dropped. After each operation the model notes what every new entry must contain:
+// metadata, pool and stack. Then snapshots are written in every format. What is read back must be the same,
+// and a replay of our own file must match it. Finally, the entries that several threads report to an observer
+// can be sorted into one valid history.
 #include "device/devices.h"
 #include "format/traces.h"
 #include "prop/oplist.h"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Model test of the ledger. The model is a map of memory in granules of 512 bytes: for each its segment and
-// its block. It makes random traces as an allocator with PyTorch's rules would, and notes after every entry
-// what there is; the ledger must show the same at every moment, also when the first entries are cut off.
-// So must what a living allocator recorded of itself, with room for all entries and for the newest only.
-// Entries at random, which mostly contradict each other, must leave a ledger whose parts fit together.
+// Model test of the ledger. The model is a map of memory in granules of 512 bytes, with the segment and the
+// block of each. It makes random traces as an allocator with PyTorch's rules would, and notes the state after
+// every entry. The ledger must show the same state at every entry, also if the first entries are cut off. The
+// same holds for the history of a real allocator, with room for all entries or for the newest only. Random
+// entries, which mostly contradict each other, must leave a consistent ledger.
 //
 // A failure prints the entries up to it as calls of trace_add().
 #include "ledger/recorded.h"

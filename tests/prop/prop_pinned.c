@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Model test of the pinned-host cache: random calls beside an obviously right model, a list of the blocks
-// that are handed out and a list of those that wait. On host and dry every piece of work on a stream stands
-// behind a gate of its own, so the model says exactly how far each stream is: memory of a block whose
-// announced work is not done may neither be handed out nor go back, and a look must free every block whose
-// work is done. Blocks are filled when they are handed out and compared when they are released; copies that
-// run late must find the bytes that were there when they were queued. On cuda the streams run freely and are
-// asked.
+// Model test of the pinned-host cache: random calls, compared with a simple model, a list of the blocks that
+// are handed out and a list of those that wait. On host and dry each piece of work on a stream waits at a
+// gate of its own, so the model knows exactly how far each stream is. Memory of a block whose announced work
+// is not done may neither be handed out nor given back, and a poll must free every block whose work is done.
+// Blocks are filled when they are handed out and compared when they are released. Copies that run late must
+// find the bytes that were there when they were queued. On cuda the streams run freely and are queried.
 //
 // tide_pinned_check() and a walk over all segments follow the operations, and faults of the machine hit some.
 //

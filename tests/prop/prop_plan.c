@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Plans of random problems of middling size: training steps, random lifetimes, perfect packings with and
-// without a few buffers missing, copies of few, crowds that all live at once, ladders, combs, and hostile
-// values; with alignments, gaps, shared storage, pools, fixed offsets and hints. Every plan is checked by
-// comparing all pairs of what buffers hold, and must take no more processor time than its nodes stand for. A
-// problem with a fault is told, made smaller for a while, as long as the fault stays, and printed.
+// Plans of random problems of medium size: training steps, random lifetimes, perfect packings with and
+// without a few buffers missing, copies of a few buffers, crowds that all live at once, ladders, combs, and
+// hostile values; with alignments, gaps, shared storage, pools, fixed offsets and hints. Every plan is
+// checked by comparing all pairs of buffers, and must take no more processor time than its nodes account for.
+// A problem with a fault is reported, made smaller as long as the fault stays, and printed.
 #include "plan/yardstick.h"
 #include "t.h"
 #include "tidemark/plan.h"

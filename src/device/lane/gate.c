@@ -27,5 +27,5 @@ void tide__detour(tide_device_cache* device, uint32_t bit, bool is_set) {
 }
 
 tide_status tide__inherited_refuse(const char* call) {
-  return TIDE_FAIL(TIDE_ERR_STATE, "%s: the allocator is that of the process which forked this one", call);
+  return TIDE_FAIL(TIDE_ERR_STATE, "%s: the allocator belongs to the parent process", call);
 }

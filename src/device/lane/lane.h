@@ -14,7 +14,7 @@
 static inline const tide_device_options* tide__device_options(tide_device_cache* device) {
   return &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish
 }
-// In a child of a fork the memory still belongs to the parent, and locks may be held for ever.
+// In a child of a fork the memory still belongs to the parent, and locks may never be released.
 static inline bool tide__is_inherited(tide_device_cache* device) {
   return (tide__load_relaxed(&device->detours) & TIDE__IS_INHERITED) != 0;
 }
@@ -27,7 +27,7 @@ tide_status tide__inherited_refuse(const char* call);
       return TIDE_ERR_STATE;                \
     }                                       \
   } while (0)
-// Waits for the turn to grow or shrink the allocator; returns how many turns there were before.
+// Takes the gate, the turn to grow or shrink the allocator; returns the number of turns before this one.
 uint64_t tide__gate_enter(tide_device_cache* device);
 void tide__gate_leave(tide_device_cache* device);
 static inline bool tide__has_scopes(tide_device_cache* device) {
@@ -63,11 +63,11 @@ void tide__entry_add(tide_device_cache* device, tide_action action, const tide__
 // ---------------------------------------------------------------------------------------------------
 // labels.c
 
-// Keeps the label of a pool that is dropped, for entries that name it; with no lock held. And forgets them
-// all.
+// Keeps the label of a pool that is dropped, for entries that name the pool; and frees all labels. With no
+// lock held.
 void tide__labels_keep(tide_device_cache* device, const tide__pool* pool);
 void tide__labels_forget(tide_device_cache* device);
-// The label of a pool, present or gone; false if it has none. The owner is the allocator.
+// The label of a pool, present or dropped; false if it has none. `owner` is the allocator.
 bool tide__labels_find(void* owner, tide_pool number, tide_pool_label* out);
 
 // ---------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ static inline tide__pool* tide__pool_next(tide_device_cache* device, tide__pool_
 static inline bool tide__pool_is_used(tide_device_cache* device, const tide__pool* pool) {
   return tide__pools_is_used(&device->pools, &pool->base);
 }
-// Sets the pool of a request if an open scope takes it; and ends the request's stay there.
+// Makes a request a guest of a pool if an open scope accepts it; and ends that.
 void tide__pool_choose(tide__request* request);
 static inline void tide__pool_leave(tide_device_cache* device, tide__pool* pool) {
   tide__pools_leave(&device->pools, &pool->base);
@@ -116,7 +116,7 @@ void tide__pool_drop_unused(tide_device_cache* device);
 typedef struct tide__lane_memory {
   uint64_t uid;
   tide__lane* lane;
-  // Its pool and stream then: the record of a lane is reused for others when its pool is dropped.
+  // Its pool and stream at that time: the record of a lane is reused when its pool is dropped.
   const tide__pool* pool;
   tide_stream stream;
   uint32_t drops;
@@ -125,12 +125,12 @@ extern _Thread_local tide__lane_memory tide__last_lane;
 // The lane of a stream in a pool, made if it is new.
 tide_status tide__lane_find(tide_device_cache* device, tide__pool* pool, tide_stream stream,
                             tide__lane** out);
-// The first lane of a pool, and the one after; NULL at the end. By rising stream.
+// The first lane of a pool, and the next one, by rising stream; NULL at the end.
 tide__lane* tide__lane_next(tide_device_cache* device, tide__pool* pool, tide__lane* lane);
 void tide__lane_fini(tide_device_cache* device, tide__lane* lane);
 // The stream is gone: no request finds its lanes any more.
 void tide__lanes_close(tide_device_cache* device, tide_stream stream);
-// Gives the lanes of a pool back to the allocator, which must be empty; and the tables that find them.
+// Gives the lanes of a pool, which must be empty, back to the allocator; and their tables.
 void tide__lanes_drop_locked(tide_device_cache* device, tide__pool* pool) TIDE_REQUIRES(&device->pools_lock);
 void tide__lane_tables_free(tide_device_cache* device, tide__pool* pool);
 // Locks a lane that has at least two spare records, making some if it has fewer. If there is no memory for
@@ -148,7 +148,7 @@ TIDE_UNCHECKED_LOCKING static inline bool tide__lane_lock_with_spares(tide_devic
 tide_status tide__lane_add_spares(tide_device_cache* device, tide__lane* lane, size_t count);
 tide__block* tide__lane_take_spare_locked(tide__lane* lane);
 void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block);
-// Holds the two spare records that changing a block needs at most while the lane is unlocked; and gives them
+// Takes the two spare records that changing a block needs at most, while the lane is unlocked; and gives them
 // back to the lane for the change.
 tide_status tide__lane_hold_spares(tide_device_cache* device, tide__lane* lane, tide__block* out[2]);
 void tide__lane_unhold_spares_locked(tide__lane* lane, tide__block* const held[2]);
@@ -182,8 +182,8 @@ void tide__tally_settle(tide_device_cache* device, tide__tally* tally);
   do {                                                                                    \
     if (++(tally)->changes >= TIDE__TALLY_CHANGES) tide__tally_settle((device), (tally)); \
   } while (0)
-// The tally in which the calling thread counts what it does in a lane; before the lane is locked. It is the
-// lane's own, or that of the thread cache, which the thread enters here and leaves below.
+// The tally in which the calling thread counts what it does in a lane; called before the lane is locked. It
+// is the lane's own, or that of the thread cache, which this function enters and the next one leaves.
 static inline tide__tally* tide__tally_enter(tide_device_cache* device, tide__lane* lane) {
   return device->has_tcaches ? &((tide__tcache*)tide__thread_caches_enter(&device->tcaches))->tally
                              : &lane->tally;
@@ -202,30 +202,29 @@ static inline int tide__block_kind(const tide__block* block) {
 // The bytes that an active block counts for: its own. In a home of small blocks it is what was requested,
 // because a block there may be larger than its request.
 uint64_t tide__block_counted_bytes(const tide__block* block);
-// Puts a block among the idle ones, where `restamps` says that its age begins now; and takes it out, BUSY.
+// Puts a block into the free index, with a new age if `restamps`; and takes it out, BUSY.
 void tide__free_index_put_locked(tide__block* block, bool restamps);
 void tide__free_index_take_locked(tide__block* block);
 void tide__free_index_put_unmapped_locked(tide__block* block);
 void tide__free_index_take_unmapped_locked(tide__block* block);
-// Cuts `bytes` off the front of a block into a new record before it and returns that; or off its end, behind
-// it.
+// Cuts `bytes` off the front of a block, or off its end, into a new record and returns that.
 tide__block* tide__block_cut_front_locked(tide__lane* lane, tide__block* block, uint64_t bytes);
 tide__block* tide__block_cut_back_locked(tide__lane* lane, tide__block* block, uint64_t bytes);
-// Joins a block with a neighbour, or with its neighbours in state `state`, taking these out of their index.
-// The block's own record stays.
+// Joins a block with a neighbour, or with its neighbours in state `state`, which leave their index. The
+// block's own record stays.
 void tide__block_absorb_prev_locked(tide__lane* lane, tide__block* block);
 void tide__block_absorb_next_locked(tide__lane* lane, tide__block* block);
 void tide__block_merge_locked(tide__lane* lane, tide__block* block, uint8_t state);
 // Takes an idle block from `address` on out of the free index; what lies before it stays idle.
 tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address);
-// Hands an idle or BUSY block out for a request, cutting off what it does not need if `splits`; returns its
-// record. Without `out` it is only counted as handed out, and no handle or address finds it.
+// Hands an idle or BUSY block out for a request, and returns its record. If `splits`, the rest is cut off
+// first. Without `out` the block is only counted as handed out: it has no handle and is not in the map.
 tide__block* tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
                                        tide__tally* tally, tide_block* out);
 // Makes a block idle whose wait is over.
 void tide__block_wait_end_locked(tide_device_cache* device, tide__block* block,
                                  const tide__call_context* context, tide__tally* tally);
-// Returns lent pieces to their segments, a list by heap_next. The lane `user` used them until their
+// Returns a list of lent pieces, by heap_next, to their segments. The lane `user` used them until their
 // `last_use`; NULL: they were not used.
 void tide__pieces_give(tide_device_cache* device, tide__block* pieces, tide__lane* user);
 // Unlocks a lane in which blocks were ended, and returns the pieces of other lanes.
@@ -236,8 +235,8 @@ TIDE_UNCHECKED_LOCKING static inline void tide__lane_unlock_ended(tide_device_ca
   tide__mutex_unlock(&lane->lock);
   if (pieces != NULL) tide__pieces_give(device, pieces, lane);
 }
-// Locks a lane, with spare records, and gets at hand where the calling thread counts; NULL if there is no
-// memory for records. And ends both.
+// Locks a lane that has spare records, and returns the tally of the calling thread; NULL if there is no
+// memory for records. The second function ends both.
 TIDE_UNCHECKED_LOCKING static inline tide__tally* tide__lane_open(tide_device_cache* device,
                                                                   tide__lane* lane) {
   tide__tally* const tally = tide__tally_enter(device, lane);
@@ -257,13 +256,14 @@ void tide__block_hollow_locked(tide__block* block, uint64_t from, uint64_t to);
 // Takes back a block whose handle was ended; true if it must wait for other streams: see timeline.c.
 bool tide__block_end_locked(tide_device_cache* device, tide__block* block, const tide__call_context* context,
                             tide__tally* tally);
-// Takes the block of a lane back that a handle names, and which was used until `last_use`. It is refused if
-// the handle is not valid any more. If it must wait for other streams, the caller sees to that.
+// Takes back the block of a handle, which was used until `last_use`. It is refused if the handle is not valid
+// any more. If the block must wait for other streams, the caller makes it wait.
 typedef enum tide__release { TIDE__RELEASE_REFUSED, TIDE__RELEASE_DONE, TIDE__RELEASE_WAITS } tide__release;
 tide__release tide__block_release(tide_device_cache* device, tide__block* block, uint64_t handle,
                                   uint64_t last_use, const tide__call_context* context);
 // Where the block of a handle lies. While the caller has the gate, its segment and handles stay where they
-// are. TIDE_ERR_HANDLE, by the name of `call`, if the block is not handed out any more.
+// are.
+// Errors: TIDE_ERR_HANDLE if the block is not handed out any more; `call` names the call in the text.
 typedef struct tide__place {
   const tide__segment* segment;  // NULL: uncached memory
   uint64_t address;
@@ -271,7 +271,7 @@ typedef struct tide__place {
 } tide__place;
 tide_status tide__block_place(tide_device_cache* device, tide_block block, const char* call,
                               tide__place* out);
-// Keeps an entry about a block that is released.
+// Adds an entry about a block that is released to the history.
 void tide__block_record_free(tide_device_cache* device, tide_action action, const tide__block* block,
                              const tide__call_context* context);
 

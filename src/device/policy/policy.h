@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The common part of both policies: the table that a policy is, requests, giving memory back, and the report
-// when there is none. Uses streams, segments and lanes, and calls a policy through its table only.
+// The common part of both policies: the table of a policy, requests, giving memory back, and the
+// out-of-memory report. Uses streams, segments and lanes, and calls a policy only through its table.
 #ifndef TIDEMARK_SRC_DEVICE_POLICY_POLICY_H
 #define TIDEMARK_SRC_DEVICE_POLICY_POLICY_H
 
 #include "device/segment/segment.h"
 #include "device/stream/stream.h"
 
-// How an allocator decides. Functions named `locked` are called with the lane's lock held.
+// A policy. Functions named `locked` are called with the lane's lock held.
 typedef struct tide__policy {
   const char* name;
   uint64_t small_bytes;  // the largest small request, rounded
@@ -27,8 +27,8 @@ typedef struct tide__policy {
   // Finds memory where the free index has none: grows, gives memory back, waits. The block is BUSY. Called
   // with no lock held.
   tide_status (*recover)(tide__request* request, tide__block** out);
-  // Makes idle what the policy keeps from the free indexes of a pool, before idle memory of it goes back. The
-  // gate is the caller's. NULL: there is none.
+  // Puts memory of a pool that the policy keeps outside of the free indexes into them, before idle memory of
+  // the pool is given back. The caller has the gate. NULL: there is no such memory.
   tide_status (*let_go)(tide_device_cache* device, tide__pool* pool);
   // Adds what all threads have counted for themselves to the totals. NULL: they count in lanes only.
   void (*settle)(tide_device_cache* device);
@@ -46,9 +46,9 @@ uint64_t tide__round_divided(const tide_device_options* options, uint64_t bytes)
 // Sets the policy of the request, its rounded size and its kind. The size of a segment is computed when one
 // is needed.
 void tide__request_decide(tide__request* request);
-// Lets the policy choose an idle block of the request's lane, which is BUSY then; NULL if none fits.
+// Lets the policy choose an idle block of the request's lane. The block becomes BUSY; NULL if none fits.
 tide_status tide__request_choose(tide__request* request, tide__block** out);
-// A rung of both ladders: searches the pools whose idle memory may serve requests that would fail.
+// A rung of both policies: searches the pools whose idle memory may serve requests that would fail.
 tide_status tide__rung_borrow(tide__request* request, tide__block** out);
 
 // ---------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ tide_status tide__reclaim_by_age(const tide__request* request);
 
 // Adds what lanes and threads have counted to the totals.
 void tide__totals_settle(tide_device_cache* device);
-// For the policy `tide`: sets the peak back to what is handed out or reserved now.
+// For the policy `tide`: lowers the peak to what is handed out or reserved now.
 void tide__totals_forget_peak(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
@@ -74,14 +74,14 @@ void tide__totals_forget_peak(tide_device_cache* device);
 
 // Forgets the steps that were tried for the thread's last request.
 void tide__oom_begin(void);
-// One step of recovery. It returns TIDE_OK with a block, or TIDE_OK without one: then the next is climbed.
+// One step of recovery. It returns TIDE_OK with a block, or TIDE_OK without one: then the next rung is tried.
 typedef struct tide__rung {
   const char* name;
   tide_status (*climb)(tide__request* request, tide__block** out);
 } tide__rung;
-// Climbs rungs until one yields a block, and notes what each did. TIDE_ERR_NO_MEMORY behind the last.
+// Tries rungs until one yields a block, and notes what each did. Returns TIDE_ERR_NO_MEMORY after the last.
 tide_status tide__oom_climb(const tide__rung* rungs, size_t count, tide__request* request, tide__block** out);
-// Reports that a request failed for want of memory, tells observers, and returns TIDE_ERR_NO_MEMORY.
+// Reports that a request failed for lack of memory, calls observers, and returns TIDE_ERR_NO_MEMORY.
 tide_status tide__oom_report(const tide__request* request);
 // Writes the text of a report from its numbers, in the words of PyTorch on the machine "cuda".
 void tide__oom_write(tide_oom* oom, const char* machine);

@@ -7,22 +7,22 @@
 
 #include "device/lane/lane.h"
 
-// Makes physical memory. If the device has none left, memory that the machine refused before is tried first.
+// Makes physical memory. If the device has none left, it first tries again to give orphans back.
 tide_status tide__physical_new(tide_device_cache* device, uint64_t bytes, tide_physical* out);
-// Gives physical memory back. What the machine refuses is an orphan, kept and tried again: for that the
-// caller has reserved records of `count` handles.
+// Gives physical memory back. Memory that the machine refuses becomes an orphan, which is kept and tried
+// again. The caller must have reserved records of `count` handles for that.
 tide_status tide__orphans_reserve(tide_device_cache* device, size_t count);
 void tide__physical_give(tide_device_cache* device, tide_physical handle);
 void tide__orphans_retry(tide_device_cache* device);
 
 // How many bytes of addresses a segment of virtual memory should have.
 uint64_t tide__reserve_wanted(const tide_device_cache* device, const tide_reserve* reserve);
-// Lets the device and its peers use a mapped range.
+// Gives the device and its peers access to a mapped range.
 tide_status tide__access_give(tide_device_cache* device, uint64_t address, uint64_t bytes);
 
-// Handles that are mapped one behind the other, and the memory that was made for them, until that is
-// committed. Mapping them is one step: if it fails half way, tide__mapping_end() undoes it. A mapping that
-// the machine refuses to undo is stuck: it is kept in tide_device_cache.stuck and tried again.
+// Handles that are being mapped one after another, and the memory that was made for them, until the mapping
+// is committed. If a step fails, tide__mapping_end() undoes all of them. A mapping that the machine refuses
+// to undo is stuck: it is kept in tide_device_cache.stuck and tried again.
 typedef struct tide__mapping {
   struct tide__mapping* next;  // among the stuck ones
   uint64_t address;
@@ -33,17 +33,18 @@ typedef struct tide__mapping {
   tide_physical handles[];  // owned; given back with the mapping
 } tide__mapping;
 
-// A mapping of `bytes` from an address on, with room for as many new handles. Fails if a stuck one is there.
+// A mapping of `bytes` from an address on, with room for new handles. Fails if a stuck mapping is in that
+// range.
 tide_status tide__mapping_new(tide_device_cache* device, uint64_t address, uint64_t bytes, size_t handles,
                               tide__mapping** out);
 // Makes a new handle, which belongs to the mapping.
 tide_status tide__mapping_make(tide_device_cache* device, tide__mapping* mapping, uint64_t bytes,
                                tide_physical* out);
-// Maps a handle behind what is mapped already.
+// Maps a handle after what is mapped already.
 tide_status tide__mapping_add(tide_device_cache* device, tide__mapping* mapping, tide_physical handle,
                               uint64_t bytes);
-// Lets the device and its peers use what is mapped. Then the new handles are the caller's, and the record is
-// freed. On failure nothing changes.
+// Commits: gives the device and its peers access to what is mapped. The caller then owns the new handles, and
+// the record is freed. On failure nothing changes.
 tide_status tide__mapping_commit(tide_device_cache* device, tide__mapping* mapping);
 // Unmaps all, and gives back the handles that belong to the mapping and `range_bytes` of addresses. False if
 // the machine refuses: the record stays among the stuck ones. The thread's error stays as it is.

@@ -202,8 +202,8 @@ static tide_status parts_receive(tide_device_cache* device, int socket, size_t c
                TIDE_ERR_NO_MEMORY, "device_accept: no memory for %zu parts", list->count + some);
   tide_physical_share* const into = list->parts + list->count;
   const int error = tide__sys_socket_receive(socket, into, some * sizeof *into, files, some);
-  TIDE_REQUIRE(error == 0, TIDE_ERR_STATE, "device_accept: %zu of %zu parts came: %s", list->count, count,
-               strerror(error));
+  TIDE_REQUIRE(error == 0, TIDE_ERR_STATE, "device_accept: only %zu of %zu parts arrived: %s", list->count,
+               count, strerror(error));
   for (size_t k = 0; k < some; k++) into[k].descriptor = files[k];
   list->count += some;
   return TIDE_OK;
@@ -239,7 +239,7 @@ static tide_status accept_parts(tide_device_cache* device, const offer_words* wo
   offer_answer answer = { 0 };
   int socket = -1;
   int error = tide__sys_socket_connect(words->name, &socket);
-  TIDE_REQUIRE(error == 0, TIDE_ERR_STATE, "device_accept: the process that offers is not there: %s",
+  TIDE_REQUIRE(error == 0, TIDE_ERR_STATE, "device_accept: cannot reach the process that offers: %s",
                strerror(error));
   error = tide__sys_socket_send(socket, &question, sizeof question, NULL, 0);
   if (error == 0) error = tide__sys_socket_receive(socket, &answer, sizeof answer, NULL, 0);
@@ -259,10 +259,11 @@ tide_status tide_device_accept(tide_device_cache* device, const tide_offer* offe
   offer_words words;
   memcpy(&words, offer, sizeof words);
   const bool has_end = memchr(words.name, 0, sizeof words.name) != NULL;
-  TIDE_REQUIRE(words.version == OFFER_VERSION && has_end, TIDE_ERR_ARGUMENT, "device_accept: it is no offer");
+  TIDE_REQUIRE(words.version == OFFER_VERSION && has_end, TIDE_ERR_ARGUMENT,
+               "device_accept: the bytes are not an offer");
   if (words.kind == OFFER_PARTS) {
     TIDE_REQUIRE(strncmp(words.name, NAME_BEGIN, strlen(NAME_BEGIN)) == 0, TIDE_ERR_ARGUMENT,
-                 "device_accept: nobody offers at a socket of that name");
+                 "device_accept: no process offers at a socket of that name");
     return accept_parts(device, &words, out);
   }
   TIDE_REQUIRE(words.kind == OFFER_RAW, TIDE_ERR_ARGUMENT, "device_accept: an offer of kind %u", words.kind);

@@ -22,22 +22,22 @@ static inline uint64_t tide__lane_next_stamp(tide__lane* lane) {
 }
 // Takes a mark on a lane's stream, which must exist. Returns its stamp, or 0 on failure. With no lock held.
 uint64_t tide__mark_make(tide_device_cache* device, tide__lane* lane);
-// Looks which marks of the lanes of a pool have passed, and takes late ones where they are missing: on the
-// caller's own stream, and on those that are never destroyed. The gate is the caller's. False if all have
-// passed but the caller's own.
+// Checks which marks of the lanes of a pool have passed, and takes late ones where they are missing: on the
+// caller's own stream, and on streams that are never destroyed. The caller has the gate. False if all marks
+// except those of the caller's lane have passed.
 bool tide__marks_poll(tide_device_cache* device, tide__lane* own);
 // Waits until no mark is being taken on a stream that was closed.
 void tide__marks_drain_closed(tide_device_cache* device);
 // Takes a late mark if memory of the lane has none; its stream must exist.
 void tide__marks_mark_late(tide_device_cache* device, tide__lane* lane);
 void tide__handle_note_use_locked(tide_device_cache* device, tide__handle* handle, const tide__user* use);
-// May a lane use a range of a handle now, when its stream waits for marks, or only when they have passed? The
-// lane and that of the home are locked.
+// May a lane use a range of a handle now, after its stream waits for marks, or only when they have passed?
+// The lane and the lane of the home are locked.
 typedef enum tide__readiness { TIDE__READY, TIDE__READY_AFTER_WAIT, TIDE__READY_LATER } tide__readiness;
 tide__readiness tide__handle_readiness(tide_device_cache* device, const tide__handle* handle, uint64_t from,
                                        uint64_t to, const tide__lane* lane);
-// Asks for the waits that a lane needs for that; lets its stream wait for all that were asked for, or forgets
-// them. The gate is the caller's.
+// Requests the waits that a lane needs for that; makes its stream wait for all that were requested; or drops
+// them. The caller has the gate.
 void tide__handle_want_locked(const tide__handle* handle, uint64_t from, uint64_t to, const tide__lane* lane);
 tide_status tide__marks_wait(tide_device_cache* device, tide__lane* lane);
 void tide__marks_forget_wanted(tide_device_cache* device, const tide__lane* lane);
@@ -51,8 +51,8 @@ void tide__timeline_init(tide_device_cache* device);
 // Makes a released block wait for its uses. Never fails: an event that cannot be recorded now is recorded
 // later.
 void tide__timeline_add(tide_device_cache* device, tide__block* block, const tide__call_context* context);
-// Frees the blocks whose work is done, unless another thread is polling; or waits for all blocks, or for
-// those of one pool.
+// Frees the blocks whose work is done, unless another thread is polling; or waits for the work of all blocks,
+// or of those of one pool.
 tide_status tide__timeline_poll(tide_device_cache* device, const tide__call_context* context);
 tide_status tide__timeline_wait(tide_device_cache* device, const tide__pool* pool,
                                 const tide__call_context* context);
@@ -76,10 +76,10 @@ static inline bool tide__is_capturing(tide_device_cache* device, tide_stream str
   if (!tide__has_scopes(device)) return false;
   return !tide__device_options(device)->captures_by_stream || tide__stream_capture(device, stream) != 0;
 }
-// Notes how far the streams of a block are that is released in a capture; and forgets it.
+// Notes how far the streams of a block that is released in a capture have come; and frees these notes.
 void tide__markers_make(tide_device_cache* device, tide__block* block);
 void tide__markers_free(tide_device_cache* device, tide__block* block);
-// Frees the waiting blocks of the request's stream that are free by the order of the captured graph.
+// Frees those waiting blocks of the request's stream that the captured graph proves to be free.
 tide_status tide__capture_reuse(tide__request* request);
 
 #endif

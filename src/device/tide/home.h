@@ -12,7 +12,7 @@ static inline uint64_t tide__handle_end(const tide__handle* handle) {
   return handle->address + handle->bytes;
 }
 
-// The index of the first handle that ends behind an address.
+// The index of the first handle that ends after an address.
 static inline size_t tide__handle_index_at(const tide__home* home, uint64_t address) {
   size_t low = 0;
   size_t high = home->count;
@@ -37,7 +37,7 @@ static inline uint64_t tide__handle_to(const tide__handle* handle, uint64_t end)
   for (size_t i = tide__handle_index_at(home, begin); \
        i < (home)->count && (home)->handles[i]->address < (end); i++)
 
-// Looks again whether a handle is mapped at home and used by no other lane.
+// Updates whether a handle is mapped at home and used by no other lane.
 void tide__handle_note_locked(tide_device_cache* device, tide__handle* handle);
 // Gives back the handles that lie wholly in an idle block: see tide__segment_kind.
 tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,

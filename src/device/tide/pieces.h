@@ -18,8 +18,8 @@ typedef struct tide__gathering {
   bool can_wait;  // the request's stream may wait for marks of others
 } tide__gathering;
 
-// May a request use memory of a home? The stream of each thread is another one under the same name: nobody
-// else can wait for it.
+// May a request use memory of a home? Not memory of TIDE_STREAM_PER_THREAD, for which no other stream can
+// wait.
 static inline bool tide__home_is_open(const tide__request* request, const tide__segment* segment) {
   const tide__lane* const lane = segment->lane;
   const bool is_of_thread = lane->stream == TIDE_STREAM_PER_THREAD ||
@@ -34,19 +34,19 @@ static inline bool tide__home_is_open(const tide__request* request, const tide__
 // Locks all lanes with homes that a request may use, and its own; and unlocks them.
 void tide__homes_lock(const tide__request* request);
 void tide__homes_unlock(const tide__request* request);
-// Finds out what of each handle the request may use.
+// Finds the idle memory of each handle that the request may use.
 void tide__survey_locked(const tide__gathering* g);
 static inline bool tide__handle_is_whole(const tide__handle* handle) {
   return handle->prefix == handle->bytes;
 }
 
-// Gets at least `count` spare records, first those of the request's lane; and gives back what is left.
+// Takes at least `count` spare records, those of the request's lane first; and gives back the rest.
 tide_status tide__spares_get(tide__gathering* g, size_t count);
 void tide__spares_give(tide__gathering* g);
-// How many records a view of so many handles may need.
+// The most records that a view of this many handles needs.
 static inline size_t tide__spares_for(size_t handles) { return 2 * handles + 8; }
 
-// Sees to it that a lane has two spare records, as cutting a piece out needs at most.
+// Makes sure that a lane has two spare records, which cutting out a piece needs at most.
 void tide__lane_supply_locked(tide__gathering* g, tide__lane* lane);
 
 // The block over an address, from one that is near.
@@ -56,15 +56,16 @@ static inline tide__block* tide__chain_find(tide__block* near, uint64_t address)
   return near;
 }
 
-// Adds a piece behind those that were taken.
+// Adds a piece after those that were taken.
 void tide__piece_add(tide__gathering* g, tide__block* block);
-// Takes `bytes` of handles one behind the other, from an offset in the first. Handles that follow each other
-// at home are one piece. False, with what was taken so far, if something is not idle any more.
+// Takes `bytes` of handles one after another, from an offset in the first. Handles that are adjacent at home
+// are one piece. Returns false, with the pieces taken so far, if memory is not idle any more.
 bool tide__pieces_take_locked(tide__gathering* g, tide__handle* const* handles, size_t count, uint64_t start,
                               uint64_t bytes);
-// The request's stream waits for whoever used the pieces before: those of its own home need no other wait.
+// Makes the request's stream wait for the lanes that used the pieces before. Pieces of its own home need no
+// wait.
 void tide__pieces_settle(const tide__gathering* g, const tide__block* pieces);
-// Everything that was taken is idle again.
+// Makes everything that was taken idle again.
 void tide__pieces_give_up(tide__gathering* g);
 
 #endif

@@ -39,7 +39,7 @@ static void tcache_init(void* it, void* device) {
 tide_status tide__tcache_init(tide_device_cache* device) {
   device->has_tcaches =
       tide__thread_caches_init(&device->tcaches, device->heap, sizeof(tide__tcache), tcache_init, device);
-  TIDE_REQUIRE(device->has_tcaches, TIDE_ERR_NO_MEMORY, "device_new: no memory for the tcache of threads");
+  TIDE_REQUIRE(device->has_tcaches, TIDE_ERR_NO_MEMORY, "device_new: no memory for thread caches");
   tide__detour(device, TIDE__HAS_NO_TCACHES, false);
   return TIDE_OK;
 }

@@ -16,7 +16,7 @@ static inline uint64_t tide__tcache_rounded(uint64_t bytes) {
   return (bytes + TIDE__GRAIN - 1) / TIDE__GRAIN * TIDE__GRAIN;
 }
 
-// The class in which all blocks have at least so many bytes.
+// The class in which all blocks have at least this many bytes.
 static inline uint32_t tide__tcache_class_for(uint64_t bytes) {
   return tide__class_to((bytes - 1) >> TIDE__GRAIN_SHIFT);
 }
@@ -37,7 +37,7 @@ static inline void tide__lane_cache_put(tide__lane_cache* cache, tide__magazine*
 static inline tide__block* tide__lane_cache_pop(tide__lane_cache* cache, uint32_t class_index) {
   tide__magazine* const magazine = &cache->magazines[class_index];
   tide__block* const block = tide__magazine_take(magazine, offsetof(tide__block, heap_next));
-  // Without a branch, because no processor could predict it.
+  // Without a branch, because it could not be predicted.
   cache->filled &= ~((uint64_t)(magazine->count == 0) << class_index);
   return block;
 }
@@ -60,7 +60,7 @@ static inline void tide__tcache_hand_out(tide_device_cache* device, tide__tcache
   out->handle = tide__slots_publish(&device->blocks, block);
 }
 
-// Puts a block that nobody has into a cache of its lane that has a place for it.
+// Puts an idle block, claimed by this thread, into a cache of its lane that has room for it.
 static inline void tide__tcache_take_back(tide_device_cache* device, tide__tcache* tcache,
                                           tide__lane_cache* cache, tide__magazine* magazine,
                                           uint32_t class_index, tide__block* block) {
@@ -70,7 +70,7 @@ static inline void tide__tcache_take_back(tide_device_cache* device, tide__tcach
   tide__lane_cache_put(cache, magazine, class_index, block);
 }
 
-// The short way of a request: false if there is no block at hand.
+// The fast path of a request: false if no magazine has a block.
 static inline bool tide__tcache_alloc(tide_device_cache* device, tide_stream stream, uint64_t bytes,
                                       tide_block* out) {
   tide__tcache* const tcache = tide__thread_caches_enter_fast(device->tcaches.id);

@@ -23,12 +23,12 @@ static inline bool tide__tcache_serve(const tide__request* request) {
 tide_status tide__tcache_search(tide__request* request, tide_block* out, bool* out_found);
 // Takes back a block of a magazine whose handle was ended.
 void tide__tcache_release_slow(tide_device_cache* device, tide__block* block);
-// Returns all blocks in thread caches to their lanes, or those of one lane; false: there were none.
+// Returns all blocks in thread caches to their lanes, or those of one lane; false if there were none.
 void tide__tcache_flush(tide_device_cache* device);
 bool tide__tcache_flush_lane(tide_device_cache* device, const tide__lane* lane);
 // Empties the thread caches of lanes whose stream is closed.
 void tide__tcache_forget_closed(tide_device_cache* device);
-// Flushes a lane, and cuts off what blocks of it have beyond their requests.
+// Flushes a lane, and cuts off the excess of blocks that are larger than their requests.
 void tide__tcache_squeeze(tide_device_cache* device, tide__lane* lane);
 // Adds what the calling thread counted to the totals, or what all did.
 void tide__tcache_settle_own(tide_device_cache* device);
@@ -40,7 +40,7 @@ uint64_t tide__tcache_count(tide_device_cache* device);
 // home.c: homes of handles
 
 // The caller has the gate, except where a function is named `locked`.
-// How large new handles for a request are, and how much may be made of them before old memory is stitched.
+// The size of new handles for a request, and how much of them may be made before idle memory is stitched.
 typedef struct tide__growth {
   uint64_t handle_bytes;
   uint64_t slack_left;
@@ -50,8 +50,8 @@ typedef struct tide__growth {
 } tide__growth;
 // The smallest handle; all are multiples of it.
 uint64_t tide__home_unit(tide_device_cache* device);
-// Makes memory at the top of the home of a request's lane and kind, behind what is idle there; the block is
-// BUSY. TIDE_OK without one if that would be more than `most` bytes.
+// Makes memory at the top of the home of a request's lane and kind, after what is idle there; the block is
+// BUSY. TIDE_OK without a block if that would be more than `most` bytes.
 tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
                             tide__block** out);
 // The newest home of the request's lane and kind, with addresses for `bytes` more.
@@ -59,14 +59,14 @@ tide_status tide__home_with_room(const tide__request* request, uint64_t bytes, t
 // Takes addresses from the top of a home, BUSY, and back.
 tide__block* tide__home_cut_top_locked(tide__segment* segment, uint64_t bytes);
 void tide__home_uncut_top_locked(tide__segment* segment, tide__block* block);
-// How many handles of a size are needed for so many bytes; the last may be smaller.
+// How many handles of a size are needed for this many bytes; the last may be smaller.
 static inline size_t tide__handles_for(uint64_t bytes, uint64_t handle_bytes) {
   return (size_t)((bytes + handle_bytes - 1) / handle_bytes);
 }
-// Makes as many new handles, whose memory belongs to the mapping; an array that is the caller's.
+// Makes that many new handles, whose memory belongs to the mapping. The caller owns the array.
 tide_status tide__handles_make(tide_device_cache* device, struct tide__mapping* mapping, uint64_t bytes,
                                uint64_t handle_bytes, tide__handle*** out);
-// Maps handles one behind the other and commits the mapping. On failure the caller ends it.
+// Maps handles one after another and commits the mapping. On failure the caller ends it.
 tide_status tide__handles_map(tide_device_cache* device, struct tide__mapping* mapping,
                               tide__handle* const* handles, size_t count);
 // Frees the records of handles, and their array.
@@ -77,9 +77,10 @@ void tide__home_add_handles_locked(tide_device_cache* device, tide__segment* seg
                                    size_t count, uint64_t address, bool is_mapped);
 // Are all handles under `bytes` from an idle block's beginning mapped at home, and used by no other lane?
 bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes);
-// Makes a BUSY block so. *out_ready is false if other lanes may still use it and cannot be waited for.
+// Makes this true for a BUSY block. *out_ready is false if other lanes may still use it and cannot be waited
+// for.
 tide_status tide__home_prepare(tide_device_cache* device, tide__block* block, bool can_wait, bool* out_ready);
-// Notes again whether the handles under a range are mapped and not used by other lanes.
+// Updates whether the handles under a range are mapped and not used by other lanes.
 void tide__home_note_locked(tide_device_cache* device, tide__home* home, uint64_t address, uint64_t bytes);
 // Notes the last use of a range of a home by a lane.
 void tide__home_add_use_locked(tide_device_cache* device, tide__home* home, uint64_t address, uint64_t bytes,
@@ -95,7 +96,7 @@ void tide__home_survey_locked(tide__segment* segment);
 // A BUSY block made of idle memory from anywhere: through an existing view (NULL if none fits), or a new one.
 tide_status tide__view_use(const tide__request* request, const tide__growth* growth, tide__block** out);
 tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out);
-// Ends a block in a view: its addresses become vacant, its pieces idle, or are returned to their lanes.
+// Ends a block in a view: its addresses become vacant, and its pieces idle or returned to their lanes.
 void tide__view_block_end_locked(tide_device_cache* device, tide__block* block,
                                  const tide__call_context* context);
 // The handles under a block in a view, from an offset there.
@@ -104,12 +105,12 @@ tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t byt
 // ---------------------------------------------------------------------------------------------------
 // addresses.c: addresses of views
 
-// Takes at least so many bytes of addresses, and gives them back; and frees a record whose addresses belong
+// Takes at least this many bytes of addresses, and gives them back; and frees a record whose addresses belong
 // to something else now.
 tide_status tide__addresses_take(tide_device_cache* device, uint64_t bytes, tide__addresses** out);
 void tide__addresses_give(tide_device_cache* device, tide__addresses* addresses);
 void tide__addresses_forget(tide_device_cache* device, tide__addresses* addresses);
-// Gives idle ones back to the machine; and forgets them all in the end.
+// Gives idle addresses back to the machine; and frees all records at the end.
 void tide__addresses_trim(tide_device_cache* device);
 void tide__addresses_fini(tide_device_cache* device);
 
@@ -117,8 +118,8 @@ void tide__addresses_fini(tide_device_cache* device);
 // view_end.c: the end of views
 
 void tide__view_free(tide_device_cache* device, tide__view* view);
-// After a stitch for a lane that mapped so many handles: if there are too many views, the least recently used
-// ones are retired.
+// Called after a stitch for a lane mapped this many handles: if there are too many views, the least recently
+// used ones are retired.
 void tide__views_keep_few(tide_device_cache* device, tide__lane* lane, size_t mapped);
 // Takes a handle out of all views of its pool.
 tide_status tide__views_drop_handle(tide_device_cache* device, tide__handle* handle);

@@ -8,10 +8,10 @@
 #include "device/tide/pieces.h"
 
 extern const tide__segment_kind tide__view_kind;
-// Makes a BUSY block of vacant addresses of a view. The pieces that were gathered are its own from now on.
+// Makes a BUSY block of vacant addresses of a view. It takes the pieces that were gathered.
 tide__block* tide__view_cut_locked(tide__gathering* g, tide__segment* segment, uint64_t offset,
                                    uint64_t bytes);
-// Lets the block's stream wait for whoever used its memory, so that it may be handed out.
+// Makes the block's stream wait for the lanes that used its memory, so that it may be handed out.
 tide_status tide__view_block_finish(tide__gathering* g, tide__block* block, tide__block** out);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The policy `torch`. Uses what both policies stand on.
+// The policy `torch`. Uses the common part of the policies.
 #ifndef TIDEMARK_SRC_DEVICE_TORCH_TORCH_H
 #define TIDEMARK_SRC_DEVICE_TORCH_TORCH_H
 

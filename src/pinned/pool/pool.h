@@ -11,19 +11,19 @@
 // ---------------------------------------------------------------------------------------------------
 // pools.c
 
-// Makes the default pool; false without memory.
+// Makes the default pool; false if there is no memory.
 bool tide__pin_pools_start(tide_pinned_cache* pinned);
 void tide__pin_pools_fini(tide_pinned_cache* pinned);
 // Gives back the memory of pools without users, and drops those that are empty then.
 tide_status tide__pin_pools_empty(tide_pinned_cache* pinned);
-// What calls that name a pool check first.
+// The checks of every call that takes a pool.
 tide_status tide__pin_cache_check(const tide_pinned_cache* pinned, const char* call);
 
 // ---------------------------------------------------------------------------------------------------
 // scopes.c
 
-// Sets the pool of a request if an open scope takes it. The request is then a guest there, and ends its stay
-// with tide__pools_leave().
+// Sets the pool of a request if an open scope accepts it. The request is then a guest of the pool until
+// tide__pools_leave().
 void tide__pin_pool_choose(tide__pin_request* request);
 // Notes what a captured copy reads, if a scope of the block's pool asks for it.
 void tide__pin_copy_note(tide_pinned_cache* pinned, const tide__pin* block, int device, tide_stream stream,

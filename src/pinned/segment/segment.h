@@ -21,7 +21,7 @@ tide_status tide__pin_source_take(tide_pinned_cache* pinned, uint64_t bytes, tid
 tide_status tide__pin_source_give(tide_pinned_cache* pinned, const tide__pin_memory* memory);
 
 // ---------------------------------------------------------------------------------------------------
-// reserve.c: the same, but out of the reserve while that has room
+// reserve.c: the same, from the reserve while it has room
 
 tide_status tide__pin_memory_take(tide_pinned_cache* pinned, uint64_t bytes, tide__pin_memory* out);
 tide_status tide__pin_memory_give(tide_pinned_cache* pinned, const tide__pin_memory* memory);
@@ -66,7 +66,8 @@ tide_status tide__pin_segment_make(const tide__pin_request* request, bool is_lea
 tide_status tide__pin_segments_give(tide_pinned_cache* pinned, tide__link* list, uint32_t* out_count);
 // Tries again to give back the memory of segments that could not be made; adds to *count those that went.
 tide_status tide__pin_refused_give(tide_pinned_cache* pinned, uint32_t* count);
-// At the end of the cache: forgets a segment, whatever its blocks are. Its memory is the caller's.
+// At the end of the cache: frees the record of a segment, whatever the state of its blocks. The caller gets
+// its memory.
 void tide__pin_segment_drop(tide_pinned_cache* pinned, tide__pin_segment* segment);
 
 #endif

@@ -26,7 +26,7 @@ static inline void tide__pin_count_back_locked(tide_pinned_cache* pinned, tide__
   tide__count_fall(&tcache->tally.counts[TIDE__PIN_ACTIVE_BYTES], (int64_t)bytes);
   if (++tcache->tally.changes >= TIDE__PIN_TALLY_CHANGES) tide__pin_settle_locked(pinned, tcache);
 }
-// A segment was made or given back; a call of the machine took so long.
+// Counts a segment that was made or given back, and the time of a call of the machine.
 void tide__pin_totals_segment(tide_pinned_cache* pinned, const tide__pin_segment* segment, bool is_made);
 void tide__pin_totals_call(tide_pinned_cache* pinned, bool is_alloc, uint64_t ns);
 // Adds to a plain counter.
