@@ -28,7 +28,7 @@ typedef enum tide__rank {
   TIDE__RANK_POOLS,    // pools, scopes, observers, options
   TIDE__RANK_LANE,     // blocks of one pool and stream
   TIDE__RANK_MARKS,    // guards the turn to record events of one stream, which is no lock either
-  TIDE__RANK_MAP,      // growth of the map from addresses to blocks, spare records
+  TIDE__RANK_MAP,      // growth of the map from addresses to blocks
   TIDE__RANK_TOTALS,   // statistics of the whole allocator
   TIDE__RANK_HISTORY,  // reading and resizing the ring of entries
   TIDE__RANK_INTERN,   // interned texts and stacks

@@ -315,7 +315,7 @@ tide_status tide__lane_quiesce(tide_device_cache* device, const tide__lane* lane
     const tide_status status = tide_machine_stream_synchronize(device->machine, device->index, lane->stream);
     if (status != TIDE_ERR_HANDLE && status != TIDE_ERR_UNSUPPORTED) return status;
   }
-  // The stream may be gone, and with cuda there is no way to ask; or the machine can only wait for the device.
+  // The stream may be gone (cuda cannot tell), or the machine can wait only for the whole device.
   return tide_machine_device_synchronize(device->machine, device->index);
 }
 
