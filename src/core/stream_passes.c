@@ -121,6 +121,7 @@ typedef struct queue_answer {
   tide__wait* left;    // records of those that have, but for those that their waiters keep
   waiter_chain ready;  // waiters that wait for nothing else, to be told
   uint64_t ended;      // how many there were
+  bool gives_all;      // all records may go with their waiters
 } queue_answer;
 
 // Has the waiter of a wait that has passed nothing else to wait for?
@@ -136,11 +137,12 @@ static bool wait_was_last(tide__stream_waits* w, const tide__wait* wait) {
   return is_last;
 }
 
-// One record of each queue does not go with a waiter: whoever reuses the record may need a queue, and this
-// one is in use until the pass leaves it.
+// Whoever reuses a record may need a queue, and this one is in use until the pass leaves it. So one record
+// does not go with its waiter, unless this pass has the extra queue.
 static void answer_record(queue_answer* answer, tide__wait* wait) {
   tide__waiter* const waiter = wait->waiter;
-  const bool is_kept = waiter->keeps_record && answer->left != NULL && wait->is_only && waiter->spare == NULL;
+  const bool has_queue = answer->gives_all || answer->left != NULL;
+  const bool is_kept = waiter->keeps_record && has_queue && wait->is_only && waiter->spare == NULL;
   wait->next = is_kept ? NULL : answer->left;
   if (is_kept) waiter->spare = wait;
   else answer->left = wait;
@@ -214,6 +216,8 @@ static tide__wait_queue* queue_enter(const pass_run* run, tide__wait_queue* queu
   }
   if (queue != NULL) {
     queue->is_asked = true;
+    queue->gives_all = !w->is_extra_taken;
+    w->is_extra_taken = true;
     queue->pass = run->number;
     *out = (wait_chain){ queue->first, queue->last };
     queue->first = queue->last = NULL;
@@ -233,6 +237,7 @@ static bool queue_leave(tide__stream_waits* w, tide__wait_queue* queue, const qu
     queue->first = rest->first;
   }
   queue->is_asked = false;
+  if (answer->gives_all) w->is_extra_taken = false;
   tide__store_relaxed(&w->waiting, tide__load_relaxed(&w->waiting) - answer->ended);
   if (w->callbacks->spent == NULL) tide__waits_give_locked(w, answer->left);
   const bool has_next = queue->next != NULL;
@@ -247,7 +252,7 @@ static void run_queues(pass_run* run) {
   wait_chain waits = { NULL, NULL };
   tide__wait_queue* queue = queue_enter(run, NULL, &waits);
   while (queue != NULL) {
-    queue_answer answer = { .left = NULL };
+    queue_answer answer = { .gives_all = queue->gives_all };
     queue_ask(run, queue, &waits, &answer);
     answer_tell(run, &answer);
     const bool has_next = queue_leave(run->w, queue, &answer);

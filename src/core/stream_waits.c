@@ -18,6 +18,7 @@ void tide__waits_init(tide__stream_waits* w, tide_machine* machine, const tide_h
   w->callbacks = callbacks;
   w->owner = owner;
   w->options = options;
+  w->idle_queues = &w->extra;
   tide__mutex_init(&w->lock, TIDE__RANK_WAITS);
   tide__signal_init(&w->changed);
 }
@@ -161,7 +162,7 @@ bool tide__waits_record(tide__stream_waits* w, tide__waiter* waiter) {
 // Queues
 
 // A queue that was never used, now the last of the list. There is one: every record has one, and each queue
-// in use holds at least one record, which is not the caller's.
+// in use holds at least one record, which is not the caller's; or it has the extra queue in its place.
 static tide__wait_queue* queue_take_locked(tide__stream_waits* w) TIDE_REQUIRES(&w->lock) {
   tide__wait_queue* const queue = w->idle_queues;
   TIDE_ASSERT(queue != NULL);
@@ -307,7 +308,9 @@ void tide__waits_clear(tide__stream_waits* w) {
     waits_move(&queue->first, &list);
   for (; w->deferred != NULL; w->deferred = w->deferred->next) waits_move(&w->deferred->waits, &list);
   for (int i = 0; i < TIDE_DEVICE_MAX; i++) waits_move(&w->idle[i], &list);
-  w->queues = w->queues_last = w->idle_queues = NULL;
+  w->queues = w->queues_last = NULL;
+  w->extra = (tide__wait_queue){ .next = NULL };
+  w->idle_queues = &w->extra;
   w->deferred_last = NULL;
   while (list != NULL) {
     tide__wait* const wait = tide__wait_pop(&list);

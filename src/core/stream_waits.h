@@ -22,7 +22,8 @@
 //   that is queued by then.
 // - A waiter that lacks an event is deferred. Every pass tries again; a pass that waits can synchronize the
 //   device instead.
-// - Beginning to wait never fails: each wait record has room for a queue, so one is always available.
+// - Beginning to wait never fails: each wait record has room for a queue, so one is always available. One more
+//   queue lies in no record: for one thread at a time that leaves all records of a queue to their waiters.
 //
 // The machine is called with no lock held, and in a pass in the capture mode RELAXED. A pass that succeeds
 // leaves the thread's error record as it was. One thread at a time asks a queue, and owns its waits
@@ -41,8 +42,9 @@ typedef struct tide__wait_queue {
   struct tide__wait_queue* next;  // in the list of queues, permanently; or among those never used
   tide_stream stream;
   int device;
-  bool is_asked;  // one thread asks its events, and owns its waits
-  uint64_t pass;  // the last one that asked it
+  bool is_asked;   // one thread asks its events, and owns its waits
+  bool gives_all;  // that thread may leave all its records to their waiters
+  uint64_t pass;   // the last one that asked it
   struct tide__wait* first;
   struct tide__wait* last;
 } tide__wait_queue;
@@ -119,6 +121,8 @@ typedef struct tide__stream_waits {
   tide__wait_queue* queues;       // inside wait records, like the idle ones; in order of their first use
   tide__wait_queue* queues_last;  // the end of that list
   tide__wait_queue* idle_queues;  // never used
+  tide__wait_queue extra;         // in no record
+  bool is_extra_taken;            // a queue that is asked gives all
   tide__waiter* deferred;         // in order
   tide__waiter* deferred_last;
   tide__wait* idle[TIDE_DEVICE_MAX];  // owned; records by device

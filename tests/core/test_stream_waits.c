@@ -563,6 +563,58 @@ MACHINE_TEST_OVER(test_stream_waits__keep_the_error_record, all_variants) {
   model_fini(&s);
 }
 
+enum { HOPS = 12 };
+
+// A block that waits for the next stream as soon as it is ready, while its last queue is still asked.
+typedef struct hopper {
+  tide__stream_waits w;
+  tide__waiter waiter;
+  tide_stream streams[HOPS];
+  int hops;
+  bool is_nested;  // a second pass asks while the first does
+} hopper;
+
+static void hopper_ready(void* owner, tide__waiter* list, void* call) {
+  hopper* const h = owner;
+  const tide__waits_pass pass = { .mode = TIDE__WAITS_POLL, .call = call };
+  T_PTR_EQ(list, &h->waiter);
+  T_CHECK(list->next == NULL);
+  if (++h->hops >= HOPS) return;
+  tide__wait* const spare = h->waiter.spare;
+  h->waiter.spare = NULL;
+  if (spare != NULL) tide__wait_reset(spare, h->streams[h->hops]);
+  else T_OK(tide__waiter_add(&h->w, &h->waiter, 0, h->streams[h->hops]));
+  if (spare != NULL) h->waiter.waits = spare;
+  tide__waits_begin(&h->w, &h->waiter, call);
+  if (h->is_nested) T_OK(tide__waits_run(&h->w, &pass, NULL));
+}
+
+// Lets a block wait for all streams in turn; returns how many records that took.
+static uint64_t hopper_run(tide_machine* m, bool is_nested) {
+  static const tide__waits_callbacks callbacks = { .ready = hopper_ready };
+  counting_heap records;
+  hopper h = { .waiter.keeps_record = true, .is_nested = is_nested };
+  const tide__waits_pass pass = { .mode = TIDE__WAITS_POLL };
+  const uint64_t before = calls_made(m, TIDE_CALL_EVENT_NEW);
+  counting_heap_init(&records, SIZE_MAX, false);
+  for (int i = 0; i < HOPS; i++) h.streams[i] = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
+  tide__waits_init(&h.w, m, &records.heap, &callbacks, &h, options_of_variant());
+  T_OK(tide__waiter_add(&h.w, &h.waiter, 0, h.streams[0]));
+  tide__waits_begin(&h.w, &h.waiter, NULL);
+  for (int i = 0; i < HOPS; i++) T_OK(tide__waits_run(&h.w, &pass, NULL));
+  T_EQ(h.hops, HOPS);
+  T_CHECK(tide__waits_is_empty(&h.w));
+  tide__waits_give(&h.w, h.waiter.spare);
+  tide__waits_fini(&h.w);
+  T_EQ(atomic_load(&records.outstanding), 0);
+  return calls_made(m, TIDE_CALL_EVENT_NEW) - before;
+}
+
+MACHINE_TEST_OVER(test_stream_waits__let_a_ready_block_wait_again_with_its_record, all_variants) {
+  T_EQ(hopper_run(m, false), 1);
+  T_LE(hopper_run(m, true), HOPS);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Threads
 

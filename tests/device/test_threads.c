@@ -174,6 +174,57 @@ DEVICE_TEST(test_device__threads_work_while_another_looks) {
   crew_expect_done(d);
 }
 
+static void history_keep(tide_device_cache* d, uint64_t entries, bool is_on, bool clears) {
+  tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
+  options.max_entries = entries;
+  options.is_on = is_on;
+  options.clears = clears;
+  T_OK(tide_device_history(d, &options));
+}
+
+static uint64_t entries_enough(void) { return 64 * THREADS * t_scaled(300); }
+
+static void* grow_history_again_and_again(void* user) {
+  meddler* const x = user;
+  for (uint64_t more = 1; !atomic_load(&x->is_over); ++more) {
+    history_keep(x->d, entries_enough() + more, true, false);
+  }
+  return NULL;
+}
+
+static bool count_entries(void* user, const tide_trace_entry* entries, size_t count) {
+  for (size_t i = 0; i < count; ++i) ++((int64_t*)user)[entries[i].action];
+  return true;
+}
+
+DEVICE_TEST(test_device__no_entry_of_threads_is_lost_while_another_lengthens_the_history) {
+  int64_t counts[TIDE_ACTION_COUNT] = { 0 };
+  history_keep(d, entries_enough(), true, false);
+  crew_run_beside(m, d, grow_history_again_and_again);
+  T_OK(tide_device_history_visit(d, count_entries, counts));
+  T_EQ(counts[TIDE_ACTION_ALLOC], stats_of(d).allocation[0].allocated);
+  T_EQ(counts[TIDE_ACTION_FREE_REQUESTED], stats_of(d).allocation[0].freed);
+}
+
+static void* change_history_again_and_again(void* user) {
+  meddler* const x = user;
+  t_rng rng = t_rng_new(THREADS);
+  while (!atomic_load(&x->is_over)) {
+    history_keep(x->d, 1 + t_rng_below(&rng, 3000), t_rng_below(&rng, 4) != 0, t_rng_below(&rng, 4) == 0);
+    T_OK(tide_device_history_visit(x->d, check_entries, NULL));
+  }
+  return NULL;
+}
+
+DEVICE_TEST(test_device__threads_work_while_another_clears_and_switches_the_history) {
+  int64_t counts[TIDE_ACTION_COUNT] = { 0 };
+  crew_run_beside(m, d, change_history_again_and_again);
+  history_keep(d, 1, true, true);
+  T_OK(tide_device_history_visit(d, count_entries, counts));
+  for (size_t i = 0; i < TIDE_ACTION_COUNT; ++i) T_EQ(counts[i], 0);
+  crew_expect_done(d);
+}
+
 static void* configure_again_and_again(void* user) {
   meddler* const x = user;
   static const char* const texts[] = { "expandable_segments:True", "max_split_size_mb:20", "fixes:True",

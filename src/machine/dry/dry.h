@@ -8,6 +8,7 @@
 #ifndef TIDEMARK_SRC_MACHINE_DRY_DRY_H
 #define TIDEMARK_SRC_MACHINE_DRY_DRY_H
 
+#include "base/arith.h"
 #include "machine/soft/soft.h"
 
 // A queue of addresses that the caller dictated.
@@ -37,9 +38,16 @@ typedef struct tide__dry {
 
 static inline tide__dry* tide__dry_of(tide__soft* soft) { return (tide__dry*)(void*)soft; }
 
+// Advances the clock by `ns`. It stops at its largest value instead of wrapping around.
+static inline void tide__dry_pass(tide__dry* dry, uint64_t ns) {
+  uint64_t now = tide__load_relaxed(&dry->now);
+  uint64_t later = 0;
+  do {
+    if (!tide__add(now, ns, &later)) later = UINT64_MAX;
+  } while (!atomic_compare_exchange_weak(&dry->now, &now, later));
+}
+
 // time.c
-// Advances the clock by `ns`.
-void tide__dry_pass(tide__dry* dry, uint64_t ns);
 tide_status tide__dry_stream_start(tide__stream* stream, const char* name);
 void tide__dry_stream_kick(tide__stream* stream);
 void tide__dry_stream_stop(tide__stream* stream);

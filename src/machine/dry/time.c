@@ -9,15 +9,6 @@
 
 #define NEVER UINT64_MAX
 
-// The clock stops at its largest value instead of wrapping around.
-void tide__dry_pass(tide__dry* dry, uint64_t ns) {
-  uint64_t now = tide__load_relaxed(&dry->now);
-  uint64_t later = 0;
-  do {
-    if (!tide__add(now, ns, &later)) later = UINT64_MAX;
-  } while (!atomic_compare_exchange_weak(&dry->now, &now, later));
-}
-
 // ---------------------------------------------------------------------------------------------------
 // The player
 

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A handle of the policy `tide` that more streams use than it has places for: a crowd. Its memory must stay
+// out of use until all of these streams have passed, also the one that found no place.
+//
+// Each stream takes the beginning of the same handle, less than the one before it, which so keeps the rest.
+#include "device/devices.h"
+
+#define HANDLE_BYTES (2 * MIB)  // the smallest handle
+#define PART_BYTES (128 * KIB)
+enum { PLACES = 4, CROWD = PLACES + 1, LAST = CROWD - 1 };
+
+#define CROWD_TEST(function) DEVICE_TEST_OVER(function, device_tide)
+
+typedef struct crowd {
+  tide_stream home;
+  tide_stream streams[CROWD];
+  tide_block first;   // idle: all its memory is one handle
+  tide_block second;  // keeps what follows in use
+} crowd;
+
+// A stream that the allocator knows: from the second one on, releases leave marks.
+static tide_stream known_new(tide_machine* m, tide_device_cache* d) {
+  const tide_stream stream = side_new(m);
+  give(d, take(d, stream, 512));
+  return stream;
+}
+
+static int64_t large_bytes(tide_device_cache* d) {
+  return stats_of(d).reserved_bytes[TIDE_STAT_LARGE].current;
+}
+
+static void crowd_init(crowd* c, tide_machine* m, tide_device_cache* d) {
+  c->home = known_new(m, d);
+  for (int i = 0; i < CROWD; ++i) c->streams[i] = known_new(m, d);
+  c->first = take(d, c->home, HANDLE_BYTES);
+  c->second = take(d, c->home, HANDLE_BYTES);
+  give(d, c->first);
+  stream_finish(m, 0, c->home);
+}
+
+// The next stream uses a part of the handle and releases it at once. Its work waits for that of the others.
+static void crowd_join(const crowd* c, tide_machine* m, tide_device_cache* d, int i) {
+  const size_t bytes = HANDLE_BYTES - (size_t)i * PART_BYTES;
+  const tide_block block = take(d, c->streams[i], bytes);
+  paint(m, c->streams[i], block, 111, bytes);
+  give(d, block);
+  T_EQ(stats_of(d).num_stream_waits, i);
+  T_EQ(large_bytes(d), 2 * HANDLE_BYTES);
+}
+
+// Forms the crowd, and lets all streams pass but the last, which is late.
+static void crowd_form(const crowd* c, tide_machine* m, tide_device_cache* d,
+                       void (*delay)(tide_machine*, tide_stream)) {
+  gate g;
+  hold_up(&g, m, c->streams[0]);
+  for (int i = 0; i < LAST; ++i) crowd_join(c, m, d, i);
+  delay(m, c->streams[LAST]);
+  crowd_join(c, m, d, LAST);
+  let_go(&g);
+  for (int i = 0; i < LAST; ++i) stream_finish(m, 0, c->streams[i]);
+}
+
+// Takes as much as the handle has, and may neither get its memory nor wait for the late stream.
+static tide_block expect_other_memory(const crowd* c, tide_machine* m, tide_device_cache* d,
+                                      tide_stream stream) {
+  const int64_t before = large_bytes(d);
+  const tide_block block = take(d, stream, HANDLE_BYTES);
+  T_EQ(large_bytes(d), before + (int64_t)HANDLE_BYTES);
+  T_CHECK(block.address != c->first.address);
+  paint(m, stream, block, 222, HANDLE_BYTES);
+  stream_finish(m, 0, stream);
+  T_CHECK(!stream_is_idle(m, 0, c->streams[LAST]));
+  return block;
+}
+
+static gate late;
+
+static void delay_by_gate(tide_machine* m, tide_stream stream) { hold_up(&late, m, stream); }
+
+static void delay_by_work(tide_machine* m, tide_stream stream) {
+  for (int i = 0; i < 100; ++i) work_slowly(m, stream);
+}
+
+CROWD_TEST(test_tide__memory_of_a_crowd_stays_out_until_all_have_passed) {
+  crowd c;
+  crowd_init(&c, m, d);
+  crowd_form(&c, m, d, delay_by_gate);
+  const tide_stream takers[] = { c.home, c.streams[0], known_new(m, d) };
+  tide_block blocks[3];
+
+  for (size_t i = 0; i < 3; ++i) blocks[i] = expect_other_memory(&c, m, d, takers[i]);
+  let_go(&late);
+
+  for (size_t i = 0; i < 3; ++i) expect_filled(m, 0, bytes_of(blocks[i]), 222, HANDLE_BYTES);
+  const int64_t reserved = large_bytes(d);
+  T_PTR_EQ(take(d, c.home, HANDLE_BYTES).address, c.first.address);
+  T_EQ(large_bytes(d), reserved);
+}
+
+CROWD_TEST(test_tide__a_trim_waits_for_a_crowd) {
+  crowd c;
+  crowd_init(&c, m, d);
+  crowd_form(&c, m, d, delay_by_work);
+  give(d, take(d, c.home, HANDLE_BYTES));  // sees that the others have passed
+  give(d, c.second);
+
+  trim(d);
+
+  T_EQ(current(d, reserved_bytes), 0);
+  for (int i = 0; i < CROWD; ++i) stream_finish(m, 0, c.streams[i]);  // would tell of work that came too late
+}
