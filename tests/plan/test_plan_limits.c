@@ -81,6 +81,22 @@ T_TEST(test_plan_limits__threads_change_nothing_for_thousands) {
   packing_free(&p);
 }
 
+// The same with so many nodes that plans are improved: by more passes that learn, and by searches in parts of
+// a plan. The second has fixed buffers, and too many for a search of all of it.
+T_TEST(test_plan_limits__threads_change_nothing_in_improvements) {
+  static const size_t counts[] = { 700, 2800 };
+  const uint64_t nodes[] = { T_HAS_SANITIZER ? 4000 : 40000, T_HAS_SANITIZER ? 8000 : 18000 };
+  t_rng rng = t_rng_new(0);
+  for (size_t i = 0; i < 2; i++) {
+    packing p;
+    packing_new(&p, counts[i], counts[i] / 4, 1000000, &rng);
+    packing_drop(&p, 12, &rng);
+    for (size_t k = 0; i == 1 && k < p.problem.count; k += 500) p.buffers[k].offset = p.offsets[k];
+    expect_the_same_with_more_threads(&p.problem, options_of(nodes[i], 1, 7));
+    packing_free(&p);
+  }
+}
+
 // Everything a solver may meet in small, and without any limit.
 T_TEST(test_plan_limits__threads_change_nothing_without_limits) {
   const small_kind kind = { 8,
