@@ -22,8 +22,8 @@
 //   that is queued by then.
 // - A waiter that lacks an event is deferred. Every pass tries again; a pass that waits can synchronize the
 //   device instead.
-// - Beginning to wait never fails: each wait record has room for a queue, so one is always available. One more
-//   queue lies in no record: for one thread at a time that leaves all records of a queue to their waiters.
+// - Beginning to wait never fails: each wait record has room for a queue, so one is always available. One
+//   more lies in no record: for one thread at a time that leaves all records of a queue to their waiters.
 //
 // The machine is called with no lock held, and in a pass in the capture mode RELAXED. A pass that succeeds
 // leaves the thread's error record as it was. One thread at a time asks a queue, and owns its waits
