@@ -32,7 +32,7 @@ void tide__budget_share(tide__budget* budget, uint32_t pool, uint32_t pools) {
   const uint64_t limit = budget->options->nodes;
   const uint64_t left = limit > budget->nodes ? limit - budget->nodes : 0;
   budget->share_nodes = limit == 0 ? UINT64_MAX : budget->nodes + left / pools;
-  budget->progress.pool = pool;
+  budget->progress = (tide_plan_progress){ .pool = pool, .peak = UINT64_MAX };
   tide__store_relaxed(&budget->is_over, budget->is_stopped ? 1 : 0);
 }
 

@@ -196,7 +196,7 @@ static bool watch(void* user, const tide_plan_progress* progress) {
     T_LE(w->last.nodes, progress->nodes);
     T_CHECK(w->last.seconds <= progress->seconds);
   }
-  T_CHECK(progress->peak == UINT64_MAX || progress->lower_bound <= progress->peak);
+  T_CHECK(progress->peak == UINT64_MAX || (progress->lower_bound <= progress->peak && progress->peak > 0));
   w->last = *progress;
   return w->calls++ < w->stop_at;
 }
