@@ -2,38 +2,106 @@
 # Copyright the Tidemark authors
 """The parts of the package that work without PyTorch: options, command line, finding the library, reports."""
 import ctypes
-import importlib.util
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import tempfile
 import unittest
+import warnings
 from unittest import mock
 
 import hooks_library
 import tidemark.torch
 from tidemark.torch import __main__ as command
-from tidemark.torch import build, library
+from tidemark.torch import build, library, notice, settings
 
 
 class Settings(unittest.TestCase):
-    def test_call_counts_more_than_environment(self):
-        text = tidemark.torch.settings_text("tide", {"tide_slack": 0.01, "audits": True}, "max_split_size_mb:64")
-        self.assertEqual(text, "max_split_size_mb:64,policy:tide,tide_slack:0.01,audits:True")
+    def setUp(self):
+        patch = mock.patch.dict(os.environ)
+        patch.start()
+        self.addCleanup(patch.stop)
+        for name in (*settings.OF_TORCH, settings.OURS, settings.SWITCH, notice.WARNED, *notice.LOCAL_RANKS):
+            os.environ.pop(name, None)
+        self.library = library.load(library.find())
 
-    def test_environment_in_order_of_torch(self):
-        with mock.patch.dict(os.environ, {"PYTORCH_ALLOC_CONF": "b:1", "TIDEMARK_CONF": "c:1"}, clear=True):
-            self.assertEqual(tidemark.torch.environment_settings(), "b:1")
-            os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "a:1"
-            self.assertEqual(tidemark.torch.environment_settings(), "a:1")
+    def text(self, policy=None, **options):
+        return settings.text_in_force(self.library, policy, options, settings.switch())
+
+    def test_layers_from_the_weakest_to_the_strongest(self):
+        keys = ["tide_slack", "tide_floor_mb", "tide_idle_handles", "tide_stitch_share", "tide_most_handle_mb"]
+        # each layer names its own key and that of the next stronger one
+        os.environ["PYTORCH_ALLOC_CONF"] = "tide_slack:1,tide_floor_mb:1"
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "tide_floor_mb=2,tide_idle_handles=2"
+        os.environ["TIDEMARK_TORCH"] = "torch:tide_stitch_share=0.5,tide_most_handle_mb=6"
+        os.environ["TIDEMARK_CONF"] = "tide_idle_handles:4,tide_stitch_share:1,policy:tide"
+        got = settings.entries(self.text(tide_most_handle_mb=8))
+        self.assertEqual([got[key] for key in keys], ["1", "2", "4", "0.5", "8"])
+        self.assertEqual(got["policy"], "torch")
+
+    def test_policy_is_that_of_the_strongest_layer(self):
+        self.assertEqual(self.text(), "policy:tide")
+        os.environ["TIDEMARK_CONF"] = "policy:torch"
+        self.assertEqual(self.text(), "policy:torch")
+        os.environ["TIDEMARK_TORCH"] = "tide"
+        self.assertEqual(self.text(), "policy:tide")
+        self.assertEqual(self.text("torch"), "policy:torch")
+
+    def test_settings_that_only_torch_knows_are_dropped_with_a_warning(self):
+        os.environ["PYTORCH_ALLOC_CONF"] = "pinned_max_cached_size_mb:64,max_split_size_mb:64,brand_new:[1:2,3:4]"
+        with self.assertWarnsRegex(RuntimeWarning, "PYTORCH_ALLOC_CONF .*: pinned_max_cached_size_mb, brand_new"):
+            self.assertEqual(self.text(), "max_split_size_mb:64,policy:tide")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertEqual(self.text(), "max_split_size_mb:64,policy:tide")
+
+    def test_what_ours_do_not_know_and_wrong_values_are_errors(self):
+        with self.assertRaisesRegex(ValueError, "no option .brand_new"):
+            self.text(brand_new=1)
+        os.environ["TIDEMARK_CONF"] = "brand_new:1"
+        with self.assertRaisesRegex(ValueError, "no option .brand_new"):
+            self.text()
+        os.environ["TIDEMARK_CONF"] = ""
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"
+        with self.assertRaisesRegex(ValueError, "backend: found .cudaMallocAsync., wants native"):
+            self.text()
+
+    def test_lists_and_blanks(self):
+        self.assertEqual(settings.entries(" a : 1 , b=[256:1,>:4],,c,a:2"), {"b": "[256:1,>:4]", "c": "", "a": "2"})
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "roundup_power2_divisions:[256:1, 512:2, >:4]"
+        self.assertEqual(self.text("torch", fixes=True),
+                         "roundup_power2_divisions:[256:1,512:2,>:4],fixes:True,policy:torch")
+
+    def test_switch(self):
+        for text, wanted in (("", settings.Switch()), ("off", settings.Switch(is_off=True)), ("0", settings.Switch(is_off=True)),
+                             ("1", settings.Switch(policy="tide")), ("Torch", settings.Switch(policy="torch")),
+                             ("tide:a=1,b:2", settings.Switch(policy="tide", options={"a": "1", "b": "2"}))):
+            os.environ["TIDEMARK_TORCH"] = text
+            self.assertEqual(settings.switch(), wanted, text)
+        os.environ["TIDEMARK_TORCH"] = "of"
+        with self.assertRaisesRegex(ValueError, "TIDEMARK_TORCH is 'of'"):
+            settings.switch()
 
     def test_library_reads_the_text(self):
         hooks = hooks_library.load()
         hooks.tide_torch_configure.restype = ctypes.c_char_p
         self.assertIsNone(hooks.tide_torch_configure(b"max_split_size_mb:64,policy:tide,tide_slack:0.01,audits:True"))
         self.assertIn(b"policy", hooks.tide_torch_configure(b"policy:other"))
+
+
+class Notices(unittest.TestCase):
+    def warned(self, key, **environment):
+        with mock.patch.dict(os.environ, environment), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            notice.warn(key, "a text")
+            return len(caught), os.environ.get(notice.WARNED)
+
+    def test_only_the_first_rank_and_who_was_not_told_by_a_parent_warns(self):
+        self.assertEqual(self.warned("a", TIDEMARK_WARNED=""), (1, "a"))
+        self.assertEqual(self.warned("b", TIDEMARK_WARNED="a"), (1, "a,b"))
+        self.assertEqual(self.warned("a", TIDEMARK_WARNED="a,b"), (0, "a,b"))
+        self.assertEqual(self.warned("a", TIDEMARK_WARNED="", LOCAL_RANK="0"), (1, "a"))
+        self.assertEqual(self.warned("a", TIDEMARK_WARNED="", LOCAL_RANK="3"), (0, "a"))
 
 
 class Command(unittest.TestCase):
@@ -66,7 +134,7 @@ class Layouts(unittest.TestCase):
     def test_structs_are_those_of_the_headers(self):
         recorded = pathlib.Path(__file__).resolve().parents[2] / "tests" / "abi" / "interface.txt"
         lines = recorded.read_text(encoding="utf-8").splitlines()
-        for ours in (library.Rung, library.Pin, library.Oom, library.CallStats):
+        for ours in (library.Rung, library.Pin, library.Oom, library.CallStats, library.Error):
             name = ours.__doc__
             fields = [line.split()[1:] for line in lines if line.startswith(f"field {name}.")]
             got = [[f"{name}.{field[0]}", str(getattr(ours, field[0]).offset), str(getattr(ours, field[0]).size)]
@@ -112,30 +180,6 @@ class Finding(unittest.TestCase):
     def test_no_compiler_is_said(self):
         with mock.patch.object(build, "compiler", lambda: None), self.assertRaisesRegex(library.NotFound, "compiler"):
             build.shim(None, pathlib.Path("x"))
-
-
-IN_AN_INSTALLED_PACKAGE = """
-import pathlib, sys
-from tidemark.torch import library
-folder = pathlib.Path(sys.argv[1]).resolve()
-assert library.find() == folder / "tidemark" / "lib" / "libtidemark.so", library.find()
-assert library.load(library.find()).tide_version()
-assert library.find("libtidemark_torch.so").parent == folder / "tidemark" / "lib"
-assert library.shim_sources()[0].parent == folder / "tidemark" / "shim"
-assert (library.include_folder() / "tidemark" / "device.h").exists()
-"""
-
-
-class Installing(unittest.TestCase):
-    @unittest.skipUnless(float(os.environ.get("TIDE_TEST_SCALE") or 1) >= 10, "in long runs only: it builds the library")
-    @unittest.skipUnless(importlib.util.find_spec("pip") and importlib.util.find_spec("wheel"), "no pip or no wheel")
-    def test_pip_installs_all_that_is_needed(self):
-        environment = {name: value for name, value in os.environ.items() if name != "TIDEMARK_LIB"}
-        with tempfile.TemporaryDirectory() as folder:
-            subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index",
-                            "--target", folder, str(library.source_tree() / "pytorch")], check=True, env=environment)
-            environment["PYTHONPATH"] = folder
-            subprocess.run([sys.executable, "-c", IN_AN_INSTALLED_PACKAGE, folder], check=True, env=environment, cwd=folder)
 
 
 class Reports(unittest.TestCase):

@@ -10,7 +10,7 @@ import types
 import unittest
 from unittest import mock
 
-from tidemark.torch import build, library, trust
+from tidemark.torch import build, cache, library, trust
 
 STRANGER = 54321
 TORCH = types.SimpleNamespace(__version__="2.11.0")
@@ -170,7 +170,7 @@ class Links(InFolder):
 class Where(InFolder):
     def cache(self, **environment):
         with mock.patch.dict(os.environ, environment, clear=True):
-            return str(build.cache_folder())
+            return str(cache.cache_folder())
 
     def test_order(self):
         everything = {"TIDEMARK_CACHE": "/a", "XDG_CACHE_HOME": "/b", "HOME": "/c"}

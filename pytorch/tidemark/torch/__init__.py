@@ -6,7 +6,8 @@
     tidemark.torch.install()          # before CUDA is used
 
 Nothing else changes: statistics, snapshots, graphs, pools and exceptions are PyTorch's own.
-`python -m tidemark.torch script.py` does the same for an unmodified script.
+`python -m tidemark.torch script.py` does the same for an unmodified script, and TIDEMARK_TORCH=tide in the environment for
+all processes of a job. TIDEMARK_TORCH=off switches everything off.
 """
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ import json
 import os
 import pathlib
 import pickle
-import warnings
 from typing import Any, Optional, Union
 
-from . import build, fallback, library
+from .. import hook
+from . import build, cache, fallback, library, notice
+from . import settings as settings_
+from .settings import Option
 
 __all__ = ["Installation", "OutOfMemoryReport", "explain_oom", "install", "installation", "snapshot", "stats"]
-
-Option = Union[str, int, float, bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,11 +32,13 @@ class Installation:
     """The result of install()."""
     policy: str
     settings: str  # the options in force, as text
-    way: str  # "class": PyTorch's allocator class is replaced; "pluggable": see `missing`
-    library: pathlib.Path
+    way: str  # "class": PyTorch's allocator class is replaced; "pluggable": see `missing`; "off": PyTorch's own is used
+    library: Optional[pathlib.Path]
     has_host: bool  # pinned memory comes from Tidemark, too
     missing: tuple[str, ...] = ()  # features that PyTorch refuses this way
     reason: str = ""  # why the class is not used
+    shim: Optional[pathlib.Path] = None  # the library that replaced the class
+    replaced_by: str = ""  # the allocator that another part of the program installed later
 
 
 _installed: Optional[Installation] = None
@@ -44,24 +47,8 @@ _shim: Optional[ctypes.CDLL] = None
 _kept: list[Any] = []  # objects that PyTorch borrows
 
 
-def settings_text(policy: str, options: dict[str, Option], environment: Optional[str]) -> str:
-    """The options as one text in PyTorch's grammar; options of the call override the environment."""
-    parts = [environment] if environment else []
-    parts.append(f"policy:{policy}")
-    parts += [f"{key}:{value}" for key, value in options.items()]
-    return ",".join(parts)
-
-
-def environment_settings() -> Optional[str]:
-    """The settings of PyTorch's allocator, or ours, in the environment."""
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "TIDEMARK_CONF"):
-        if os.environ.get(name):
-            return os.environ[name]
-    return None
-
-
-def _load_shim(torch: Any, path: pathlib.Path) -> ctypes.CDLL:
-    shim = ctypes.CDLL(str(build.shim(torch, path)))
+def _declare(shim: ctypes.CDLL) -> ctypes.CDLL:
+    """Declares the functions of the shim."""
     for name in ("tidemark_torch_install", "tidemark_torch_configure"):
         getattr(shim, name).restype = ctypes.c_char_p
     shim.tidemark_torch_install.argtypes = [ctypes.c_char_p, ctypes.c_int]
@@ -69,7 +56,26 @@ def _load_shim(torch: Any, path: pathlib.Path) -> ctypes.CDLL:
     shim.tidemark_torch_machine.restype = ctypes.c_void_p
     shim.tidemark_torch_last_oom.argtypes = [ctypes.POINTER(library.Oom)]
     shim.tidemark_torch_last_oom.restype = None
+    if hasattr(shim, "tidemark_torch_replaced_by"):
+        shim.tidemark_torch_replaced_by.restype = ctypes.c_char_p
     return shim
+
+
+def _load_shim(torch: Any, path: pathlib.Path, version: str) -> tuple[ctypes.CDLL, pathlib.Path]:
+    """The shim that came with the package, or the one in the cache. Raises library.NotFound if neither loads."""
+    ready = build.prebuilt(torch, version)
+    if ready is not None:
+        try:
+            return _declare(ctypes.CDLL(str(ready))), ready
+        except (OSError, AttributeError):
+            pass  # it was built on another system, such as one with a newer C library
+    kept = build.shim(torch, path, version)
+    try:
+        return _declare(ctypes.CDLL(str(kept))), kept
+    except (OSError, AttributeError) as error:
+        reason = f"the shim cannot be loaded: {error}"
+        cache.remember(kept, reason)
+        raise library.NotFound(reason) from error
 
 
 def _follow_settings(torch: Any, shim: ctypes.CDLL) -> None:
@@ -77,7 +83,9 @@ def _follow_settings(torch: Any, shim: ctypes.CDLL) -> None:
     def follow(original: Any) -> Any:
         def set_allocator_settings(text: str) -> None:
             original(text)
-            wrong = shim.tidemark_torch_configure(text.encode())
+            assert _library is not None
+            known = settings_.joined(settings_.known(_library, text, "the text"))
+            wrong = shim.tidemark_torch_configure(known.encode())
             if wrong is not None:
                 raise RuntimeError(wrong.decode())
         return set_allocator_settings
@@ -87,50 +95,83 @@ def _follow_settings(torch: Any, shim: ctypes.CDLL) -> None:
             setattr(torch._C, name, follow(getattr(torch._C, name)))
 
 
+def _is_native(torch: Any) -> bool:
+    """Is PyTorch's own allocator in place?"""
+    try:
+        return bool(torch.cuda.get_allocator_backend() == "native")
+    except Exception:
+        return False
+
+
 def _install_class(torch: Any, path: pathlib.Path, policy: str, settings: str, host: bool) -> Installation:
+    """Replaces PyTorch's class. Raises library.NotFound if nothing was replaced and the pluggable interface may serve,
+    and RuntimeError if another allocator is in place."""
     global _shim
-    _shim = _load_shim(torch, path)
-    wrong = _shim.tidemark_torch_install(settings.encode(), int(host))
+    assert _library is not None
+    shim, where = _load_shim(torch, path, _library.tide_version().decode())
+    wrong = shim.tidemark_torch_install(settings.encode(), int(host))
     if wrong is not None:
-        raise RuntimeError(wrong.decode())
-    _follow_settings(torch, _shim)
-    return Installation(policy, settings, "class", path, host)
+        reason = wrong.decode(errors="replace")
+        if not _is_native(torch) or "another allocator" in reason or "priority" in reason:
+            raise RuntimeError(reason)
+        reason = f"the shim refuses this PyTorch: {reason}"
+        if where.name == build.NAME:  # not one that came with the package
+            cache.remember(where, reason)
+        raise library.NotFound(reason)
+    _shim = shim
+    _follow_settings(torch, shim)
+    return Installation(policy, settings, "class", path, host, shim=where)
 
 
 def _install_pluggable(torch: Any, policy: str, settings: str, reason: str) -> Installation:
     path = library.find("libtidemark_torch.so")
     _kept.append(fallback.install(torch, path, settings))
-    warnings.warn("tidemark: only PyTorch's pluggable interface is in use (" + reason + "), without: "
-                  + "; ".join(fallback.MISSING), RuntimeWarning, stacklevel=3)
+    notice.warn("fallback", "tidemark: only PyTorch's pluggable interface is in use (" + reason + "), without: "
+                + "; ".join(fallback.MISSING), stacklevel=3)
     return Installation(policy, settings, "pluggable", path, False, fallback.MISSING, reason)
 
 
-def install(policy: str = "tide", *, host: bool = True, way: str = "auto", **options: Option) -> Installation:
-    """Makes Tidemark PyTorch's allocator for CUDA memory, and for pinned memory unless `host` is false.
-
-    policy    "tide" reserves little more memory than it hands out; "torch" decides as PyTorch does
-    way       "class", "pluggable", or "auto": the class if it can be built, otherwise the pluggable interface, with
-              a warning that lists the missing features
-    options   any option of the allocator under its name in PYTORCH_CUDA_ALLOC_CONF, such as
-              max_split_size_mb=64, or tide_slack=0.01
-
-    Must be called before CUDA is initialised. A second call returns the result of the first.
-    Raises RuntimeError if CUDA is already in use, and ValueError for invalid options.
-    """
-    global _installed, _library
-    import torch
-
-    if _installed is not None:
-        return _installed
-    if way not in ("auto", "class", "pluggable"):
-        raise ValueError(f'way must be "class", "pluggable" or "auto", not {way!r}')
+def _check_torch(torch: Any) -> None:
+    """Raises RuntimeError if this PyTorch, or this process, cannot take another allocator."""
     if torch.version.cuda is None:
         raise RuntimeError("this PyTorch is built without CUDA")
     if torch.cuda.is_initialized():
         raise RuntimeError("CUDA is already initialised: call install() before the first use of CUDA")
-    settings = settings_text(policy, options, environment_settings())
+
+
+def install(policy: Optional[str] = None, *, host: Optional[bool] = None, way: Optional[str] = None,
+            **options: Option) -> Installation:
+    """Makes Tidemark PyTorch's allocator for CUDA memory, and for pinned memory unless `host` is false.
+
+    policy    "tide" (default) reserves little more memory than it hands out; "torch" decides as PyTorch does
+    way       "class", "pluggable", or "auto" (default): the class if it can be built, otherwise the pluggable interface,
+              with a warning that lists the missing features
+    options   any option of the allocator under its name in PYTORCH_CUDA_ALLOC_CONF, such as
+              max_split_size_mb=64, or tide_slack=0.01
+
+    What is not given comes from the environment: see settings.py. With TIDEMARK_TORCH=off nothing is done.
+    Must be called before CUDA is initialised. A second call returns the result of the first.
+    Raises RuntimeError if CUDA is already in use, or another allocator in place, and ValueError for invalid options.
+    """
+    global _installed, _library
+    hook.disarm()
+    if _installed is not None:
+        return _installed
+    wish = settings_.switch()
+    if wish.is_off:
+        _installed = Installation("", "", "off", None, False, reason=f"{settings_.SWITCH} is off")
+        return _installed
+    import torch
+
+    way = way or wish.options.pop("way", "auto")
+    host = settings_.truth("host", wish.options.pop("host", "on")) if host is None else host
+    if way not in ("auto", "class", "pluggable"):
+        raise ValueError(f'way must be "class", "pluggable" or "auto", not {way!r}')
+    _check_torch(torch)
     path = library.find()
     _library = library.load(path)
+    settings = settings_.text_in_force(_library, policy, options, wish)
+    policy = settings_.entries(settings)["policy"]
     try:
         if way == "pluggable":
             raise library.NotFound("as requested")
@@ -142,9 +183,23 @@ def install(policy: str = "tide", *, host: bool = True, way: str = "auto", **opt
     return _installed
 
 
+def _replaced_by() -> str:
+    """The allocator that was installed after ours; empty if there is none. Warns the first time that there is one."""
+    if _shim is None or not hasattr(_shim, "tidemark_torch_replaced_by"):
+        return ""
+    name = (_shim.tidemark_torch_replaced_by() or b"").decode(errors="replace")
+    if name:
+        notice.warn("replaced", f"tidemark: another allocator, {name!r}, has replaced Tidemark's", stacklevel=4)
+    return name
+
+
 def installation() -> Optional[Installation]:
-    """The result of install(); None before it was called."""
-    return _installed
+    """The result of install(), with what has happened since then; None before it was called."""
+    return dataclasses.replace(_installed, replaced_by=_replaced_by()) if _installed is not None else None
+
+
+def _is_off() -> bool:
+    return _installed is not None and _installed.way == "off"
 
 
 def _needed_shim() -> ctypes.CDLL:
@@ -156,21 +211,22 @@ def _needed_shim() -> ctypes.CDLL:
 def stats(device: Any = None) -> dict[str, Any]:
     """PyTorch's statistics of a device and of pinned memory, the utilisation, and counts of driver calls.
 
-    "utilisation" is the peak of allocated memory divided by the peak of reserved memory.
+    "utilisation" is the peak of allocated memory divided by the peak of reserved memory. "replaced_by" names the
+    allocator that another part of the program installed later. If Tidemark is switched off, PyTorch's part remains.
     """
     import torch
 
-    shim = _needed_shim()
+    shim = None if _is_off() else _needed_shim()
     flat = torch.cuda.memory_stats(device)
     reserved = flat.get("reserved_bytes.all.peak", 0)
-    assert _library is not None
-    machine = shim.tidemark_torch_machine() if torch.cuda.is_initialized() else None
+    machine = shim.tidemark_torch_machine() if shim is not None and torch.cuda.is_initialized() else None
     return {
         "device": flat,
         "host": torch.cuda.host_memory_stats() if hasattr(torch.cuda, "host_memory_stats") else {},
         "utilisation": flat.get("allocated_bytes.all.peak", 0) / reserved if reserved else 1.0,
-        "driver_calls": library.driver_calls(_library, machine) if machine else {},
-        "version": _library.tide_version().decode(),
+        "driver_calls": library.driver_calls(_library, machine) if _library is not None and machine else {},
+        "version": _library.tide_version().decode() if _library is not None else "",
+        "replaced_by": _replaced_by(),
     }
 
 
@@ -181,7 +237,8 @@ def snapshot(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
     """
     import torch
 
-    _needed_shim()
+    if not _is_off():
+        _needed_shim()
     target = pathlib.Path(path)
     data = torch.cuda.memory._snapshot()
     if target.suffix == ".json":
@@ -233,7 +290,9 @@ def report_of(oom: library.Oom) -> Optional[OutOfMemoryReport]:
 
 
 def explain_oom() -> Optional[OutOfMemoryReport]:
-    """Why the last request of any thread ran out of memory; None if none did."""
+    """Why the last request of any thread ran out of memory; None if none did, or if Tidemark is switched off."""
+    if _is_off():
+        return None
     oom = library.Oom()
     _needed_shim().tidemark_torch_last_oom(ctypes.byref(oom))
     return report_of(oom)

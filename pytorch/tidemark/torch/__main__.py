@@ -4,6 +4,7 @@
 
     python -m tidemark.torch [--policy P] [--set KEY=VALUE ...] [--no-host] [--stats] script.py [ARGUMENT ...]
     python -m tidemark.torch [...] -m module [ARGUMENT ...]
+    python -m tidemark.torch --doctor
 """
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
     """Parses the command line; arguments after the script belong to the script."""
     parser = argparse.ArgumentParser(prog="python -m tidemark.torch",
                                      description="runs a PyTorch script on Tidemark's memory")
-    parser.add_argument("--policy", default="tide", help='"tide" (default) or "torch"')
+    parser.add_argument("--doctor", action="store_true", help="print what is in use here and why; status 0 if all works")
+    parser.add_argument("--policy", help='"tide" (default) or "torch"')
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set an option of the allocator")
     parser.add_argument("--no-host", action="store_true", help="leave pinned memory to PyTorch")
     parser.add_argument("--stats", action="store_true", help="print the peak memory at the end")
@@ -26,7 +28,7 @@ def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
     parser.add_argument("script", nargs=argparse.REMAINDER, help="the script and its arguments")
     parsed = parser.parse_args(arguments)
     parsed.target = parsed.module or parsed.script
-    if not parsed.target:
+    if not parsed.target and not parsed.doctor:
         parser.error("a script is missing")
     for option in parsed.set:
         if "=" not in option:
@@ -50,7 +52,12 @@ def main() -> None:
     parsed = parse()
     import tidemark.torch
     options = dict(option.split("=", 1) for option in parsed.set)
-    tidemark.torch.install(parsed.policy, host=not parsed.no_host, **options)
+    if parsed.doctor:
+        from . import doctor
+        sys.exit(doctor.main(parsed.policy, options))
+    installed = tidemark.torch.install(parsed.policy, host=False if parsed.no_host else None, **options)
+    if installed.way == "off":
+        print("tidemark: TIDEMARK_TORCH is off: running on PyTorch's own allocator", file=sys.stderr)
     sys.argv = parsed.target
     try:
         if parsed.module:
@@ -60,7 +67,7 @@ def main() -> None:
             sys.path[0] = os.path.dirname(os.path.abspath(parsed.target[0]))
             runpy.run_path(parsed.target[0], run_name="__main__")
     finally:
-        if parsed.stats:
+        if parsed.stats and "torch" in sys.modules:
             print_stats()
 
 

@@ -1,57 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Builds the shim against the installed PyTorch, once for each version.
+"""Builds the shim against the installed PyTorch, once for each version, or finds one that came with the package.
 
-The result is kept in a cache, under a name that depends on all its inputs. The cache must be closed to others: see
-trust.py.
+The result is kept in the cache (cache.py), under a name that depends on everything it was built from.
 """
 from __future__ import annotations
 
-import atexit
-import functools
 import glob
 import hashlib
 import os
 import pathlib
-import pwd
+import platform
+import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from typing import Any, Optional
 
-from . import library, trust
+from . import cache, headers, library
 
-
-def home_folder() -> Optional[str]:
-    """The home folder: HOME, or that of the user database; None if neither is an absolute path."""
-    home = os.environ.get("HOME", "")
-    if not os.path.isabs(home):
-        try:
-            home = pwd.getpwuid(os.geteuid()).pw_dir
-        except KeyError:
-            return None
-    return home if os.path.isabs(home) else None
-
-
-@functools.lru_cache(maxsize=None)
-def private_folder() -> str:
-    """A folder for this process alone, which is removed at its exit."""
-    folder = tempfile.mkdtemp(prefix="tidemark-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def cache_folder() -> pathlib.Path:
-    """Where shims are kept: TIDEMARK_CACHE, or the user's cache, or a folder for this process alone."""
-    wanted = os.environ.get("TIDEMARK_CACHE")
-    if wanted:
-        return pathlib.Path(os.path.abspath(wanted))
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        home = home_folder()
-        base = os.path.join(home, ".cache") if home else private_folder()
-    return pathlib.Path(base) / "tidemark"
+NAME = "tidemark_shim.so"
+_TEXT = 4000  # of a compiler's output that is kept
+# What compilers print if the system ended one of their parts, or had no room for the result.
+_TRANSIENT = ("terminated program", "unable to execute command: Killed", "No space left on device")
 
 
 def compiler() -> Optional[str]:
@@ -84,18 +55,30 @@ def loaded_file(part: str) -> Optional[str]:
     return None
 
 
+def torch_includes(torch: Any) -> list[pathlib.Path]:
+    """The folders of PyTorch's headers."""
+    root = pathlib.Path(torch.__file__).parent
+    return [root / "include", root / "include" / "torch" / "csrc" / "api" / "include"]
+
+
+def standard(torch: Any) -> str:
+    """The C++ standard of PyTorch's headers."""
+    version = [int(number) for number in re.findall(r"\d+", torch.__version__)[:2]]
+    return "c++20" if version >= [2, 13] else "c++17"
+
+
 def command_line(torch: Any, cxx: str, tidemark: pathlib.Path, out: str) -> list[str]:
     """The command that compiles the shim, with the ABI of the installed PyTorch."""
     root = pathlib.Path(torch.__file__).parent
-    headers = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include", cuda_include()]
+    folders = [*torch_includes(torch), cuda_include()]
     sources = library.shim_sources()
     runtime = loaded_file("libcudart.so")
     # The C++ library that is already loaded: the locales of a second, static one would not be initialised.
     cxx_library = loaded_file("libstdc++.so")
     return [
-        cxx, "-O2", "-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden", "-o", out,
+        cxx, "-O2", f"-std={standard(torch)}", "-fPIC", "-shared", "-fvisibility=hidden", "-o", out,
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-        *[part for folder in headers for part in ("-isystem", str(folder))],
+        *[part for folder in folders for part in ("-isystem", str(folder))],
         f"-I{library.include_folder()}", f"-I{sources[0].parent}", *map(str, sources),
         f"-L{root / 'lib'}", f"-Wl,-rpath,{root / 'lib'}", f"-Wl,-rpath,{tidemark.parent}",
         "-Wl,--no-as-needed", "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ltorch_cuda", str(tidemark),
@@ -103,48 +86,71 @@ def command_line(torch: Any, cxx: str, tidemark: pathlib.Path, out: str) -> list
     ]
 
 
-def fingerprint(torch: Any, cxx: str, command: list[str]) -> str:
-    """A hash of everything that the shim depends on."""
-    digest = hashlib.sha256()
-    version = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=False).stdout
-    for text in (torch.__version__, str(torch.version.git_version), version, *command):
-        digest.update(text.encode() + b"\0")
-    folder = library.shim_sources()[0].parent
-    files = [*sorted(folder.glob("shim*")), *sorted((library.include_folder() / "tidemark").glob("*.h"))]
-    for path in files:
-        digest.update(path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
+# ---------------------------------------------------------------------------------------------------
+# Names that depend on the inputs
+
+def _hash(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
-def shim(torch: Any, tidemark: pathlib.Path) -> pathlib.Path:
-    """The shim for this PyTorch, built if it does not exist yet.
+def portable_fingerprint(torch: Any, version: str) -> str:
+    """A hash of what a shim depends on wherever it was built: the sources, PyTorch's headers, all versions."""
+    sources = library.shim_sources()
+    folders = [sources[0].parent, library.include_folder(), *reversed(torch_includes(torch))]
+    found = headers.contents(sources, [*folders[1:2], *torch_includes(torch)])
+    return _hash(torch.__version__, str(torch.version.git_version), str(torch.version.cuda), version,
+                 str(int(torch._C._GLIBCXX_USE_CXX11_ABI)), standard(torch), platform.machine(),
+                 headers.digest(found, folders))
+
+
+def fingerprint(torch: Any, cxx: str, command: list[str], version: str) -> str:
+    """A hash of everything that the shim depends on here: also the compiler, its arguments, and CUDA's headers."""
+    compiler_version = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=False).stdout
+    cuda = cuda_include()
+    found = headers.contents([path for path in (cuda / "cuda.h", cuda / "cuda_runtime_api.h") if path.exists()], [cuda])
+    return _hash(portable_fingerprint(torch, version), compiler_version, headers.digest(found, [cuda]), *command)
+
+
+def shim_folder(torch: Any, cxx: str, tidemark: pathlib.Path, version: str) -> pathlib.Path:
+    """The folder of the shim in the cache."""
+    name = fingerprint(torch, cxx, command_line(torch, cxx, tidemark, "OUT"), version)
+    return cache.cache_folder() / f"torch-{torch.__version__}-{name}"
+
+
+# ---------------------------------------------------------------------------------------------------
+# Building
+
+def prebuilt_path(torch: Any, version: str) -> pathlib.Path:
+    """Where the package has the shim for this PyTorch, if it has one."""
+    return library.PACKAGE / "shim" / "prebuilt" / f"torch-{torch.__version__}-{portable_fingerprint(torch, version)}.so"
+
+
+def prebuilt(torch: Any, version: str) -> Optional[pathlib.Path]:
+    """The shim for this PyTorch that came with the package; None if there is none, or TIDEMARK_REBUILD is set."""
+    has_any = not cache.is_rebuild() and (library.PACKAGE / "shim" / "prebuilt").is_dir()
+    path = prebuilt_path(torch, version) if has_any else None
+    return path if path is not None and path.exists() else None
+
+
+def shim(torch: Any, tidemark: pathlib.Path, version: str = "") -> pathlib.Path:
+    """The shim for this PyTorch in the cache, built if it does not exist yet. `version` is that of the library.
 
     Raises library.NotFound, with the compiler's output, if it cannot be built, or if others can write to its folder.
     """
     cxx = compiler()
     if cxx is None:
         raise library.NotFound("no C++ compiler was found")
-    name = fingerprint(torch, cxx, command_line(torch, cxx, tidemark, "OUT"))
-    path = cache_folder() / f"torch-{torch.__version__}-{name}" / "tidemark_shim.so"
-    folder = trust.open_folder(str(path.parent), own=2)
-    try:
-        if not trust.has_file(folder, path.name):
-            compile_to(path, torch, cxx, tidemark)
-    finally:
-        os.close(folder)
-    return path
+    folder = shim_folder(torch, cxx, tidemark, version)
+    return cache.obtain(folder / NAME, lambda out: compile_to(out, torch, cxx, tidemark))
 
 
-def compile_to(path: pathlib.Path, torch: Any, cxx: str, tidemark: pathlib.Path) -> None:
-    """Compiles the shim, and moves it into place when it is complete."""
-    handle, built = tempfile.mkstemp(suffix=".so", dir=path.parent)
-    os.close(handle)
-    try:
-        done = subprocess.run(command_line(torch, cxx, tidemark, built), capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise library.NotFound(f"the shim does not compile against torch {torch.__version__}:\n{done.stderr}")
-        os.chmod(built, 0o700)  # the linker created a new file with the mode of the umask
-        os.replace(built, path)  # a concurrent build produces the same file
-    finally:
-        if os.path.exists(built):
-            os.unlink(built)
+def compile_to(out: str, torch: Any, cxx: str, tidemark: pathlib.Path) -> None:
+    """Compiles the shim to a file. Raises library.NotFound with the compiler's output if that fails."""
+    done = subprocess.run(command_line(torch, cxx, tidemark, out), stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, errors="replace", check=False)
+    if done.returncode == 0:
+        return
+    is_transient = done.returncode < 0 or any(words in done.stderr for words in _TRANSIENT)
+    kind = cache.Transient if is_transient else library.NotFound
+    raise kind(f"the shim does not compile against torch {torch.__version__} (status {done.returncode}):\n"
+               + done.stderr[:_TEXT])

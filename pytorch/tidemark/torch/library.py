@@ -95,6 +95,7 @@ def find(name: str = "libtidemark.so") -> pathlib.Path:
 
 RUNGS = 8
 PINS = 8
+ERROR_TEXT = 1536
 
 
 class Rung(ctypes.Structure):
@@ -125,9 +126,20 @@ class CallStats(ctypes.Structure):
     _fields_ = [("calls", ctypes.c_uint64), ("failures", ctypes.c_uint64), ("ns", ctypes.c_uint64)]
 
 
+class Error(ctypes.Structure):
+    """tide_error"""
+    _fields_ = [("status", ctypes.c_int), ("native", ctypes.c_int64), ("file", ctypes.c_char_p), ("line", ctypes.c_int),
+                ("text", ctypes.c_char * ERROR_TEXT)]
+
+
 def load(path: pathlib.Path) -> ctypes.CDLL:
-    """Opens the C library and declares its functions."""
-    library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    """Opens the C library and declares its functions. Raises NotFound if it cannot be loaded."""
+    try:
+        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise NotFound(f"{path} cannot be loaded: {error}") from error
+    library.tide_last_error.restype = ctypes.POINTER(Error)
+    library.tide_device_options_parse.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     library.tide_version.restype = ctypes.c_char_p
     library.tide_call_name.restype = ctypes.c_char_p
     library.tide_call_name.argtypes = [ctypes.c_int]
