@@ -93,9 +93,10 @@ def empty_libraries():
 class Site:
     """A folder for PYTHONPATH with all of it."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, python=sys.executable):
         if build.compiler() is None:
             raise unittest.SkipTest("no C++ compiler")
+        self.python = python
         self.folder = pathlib.Path(folder).resolve()
         self.cache = self.folder / "cache"
         self.log = self.folder / "compiled"
@@ -125,7 +126,7 @@ class Site:
 
     def start(self, code, *arguments, options=(), **more):
         """A Python process that runs this code."""
-        return subprocess.Popen([sys.executable, "-B", *options, "-c", textwrap.dedent(code), *arguments],
+        return subprocess.Popen([self.python, "-B", *options, "-c", textwrap.dedent(code), *arguments],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment(**more),
                                 cwd=self.folder)
 

@@ -55,10 +55,11 @@ def _install() -> None:
         import tidemark.torch
         tidemark.torch.install()
     except Exception as error:
-        _report(f"tidemark: TIDEMARK_TORCH has no effect: {error}")
+        _report(error)
 
 
-def _report(text: str) -> None:
+def _report(error: Exception) -> None:
+    text = f"tidemark: TIDEMARK_TORCH has no effect: {error}"
     try:
         from tidemark.torch import notice
         notice.warn("hook", text)
