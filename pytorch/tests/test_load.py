@@ -189,7 +189,8 @@ class Failures(Loading):
 class Others(Loading):
     def test_allocator_in_place_is_an_error_that_names_it(self):
         for more in ({"FAKE_BACKEND": "pluggable", "FAKE_WRONG": "RMM's allocator is in place"},
-                     {"FAKE_WRONG": "another allocator is in place: RMM's"}):
+                     {"FAKE_WRONG": "another allocator is in place: RMM's"},
+                     {"FAKE_BACKEND": "RMM's", "CXX": "/no/compiler"}):
             status, _, errors = self.site.run(WAY, **more)
             self.assertNotEqual(status, 0)
             self.assertRegex(errors, "RuntimeError: .*RMM's")

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
 """The parts of the package that work without PyTorch: options, command line, finding the library, reports."""
+import concurrent.futures
 import ctypes
 import os
 import pathlib
 import shutil
 import tempfile
+import threading
 import unittest
 import warnings
 from unittest import mock
@@ -176,6 +178,23 @@ class Finding(unittest.TestCase):
             self.assertTrue(os.path.exists((tree / "build" / "said").read_text()))
             library.cmake(tree / "build", ["-S", folder], [])
             self.assertTrue(os.path.exists((tree / "build" / "said").read_text()))
+
+    def test_library_is_built_once_by_all_that_need_it(self):
+        began = threading.Barrier(4)
+        calls = []
+
+        def cmake(folder, configure, _):
+            calls.append(configure)
+            (folder / "libtidemark.so").touch()
+
+        def need():
+            began.wait()
+            return library.build_with_cmake(tree, "libtidemark.so")
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(library, "cmake", cmake), \
+                concurrent.futures.ThreadPoolExecutor(4) as pool:
+            tree = pathlib.Path(folder)
+            found = [each.result() for each in [pool.submit(need) for _ in range(4)]]
+        self.assertEqual((len(calls), set(found)), (1, {tree / "build" / "release" / "libtidemark.so"}))
 
     def test_no_compiler_is_said(self):
         with mock.patch.object(build, "compiler", lambda: None), self.assertRaisesRegex(library.NotFound, "compiler"):

@@ -95,12 +95,13 @@ def _follow_settings(torch: Any, shim: ctypes.CDLL) -> None:
             setattr(torch._C, name, follow(getattr(torch._C, name)))
 
 
-def _is_native(torch: Any) -> bool:
-    """Is PyTorch's own allocator in place?"""
+def _other_allocator(torch: Any) -> str:
+    """The name of the allocator in place; empty if it is PyTorch's own, or if PyTorch does not tell."""
     try:
-        return bool(torch.cuda.get_allocator_backend() == "native")
+        name = str(torch.cuda.get_allocator_backend())
     except Exception:
-        return False
+        return ""
+    return "" if name == "native" else name
 
 
 def _install_class(torch: Any, path: pathlib.Path, policy: str, settings: str, host: bool) -> Installation:
@@ -112,7 +113,7 @@ def _install_class(torch: Any, path: pathlib.Path, policy: str, settings: str, h
     wrong = shim.tidemark_torch_install(settings.encode(), int(host))
     if wrong is not None:
         reason = wrong.decode(errors="replace")
-        if not _is_native(torch) or "another allocator" in reason or "priority" in reason:
+        if _other_allocator(torch) or "another allocator" in reason or "priority" in reason:
             raise RuntimeError(reason)
         reason = f"the shim refuses this PyTorch: {reason}"
         if where.name == build.NAME:  # not one that came with the package
@@ -124,6 +125,9 @@ def _install_class(torch: Any, path: pathlib.Path, policy: str, settings: str, h
 
 
 def _install_pluggable(torch: Any, policy: str, settings: str, reason: str) -> Installation:
+    other = _other_allocator(torch)
+    if other:
+        raise RuntimeError(f"another allocator is already in place: {other}")
     path = library.find("libtidemark_torch.so")
     _kept.append(fallback.install(torch, path, settings))
     notice.warn("fallback", "tidemark: only PyTorch's pluggable interface is in use (" + reason + "), without: "

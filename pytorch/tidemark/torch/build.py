@@ -106,9 +106,10 @@ def portable_fingerprint(torch: Any, version: str) -> str:
 def fingerprint(torch: Any, cxx: str, command: list[str], version: str) -> str:
     """A hash of everything that the shim depends on here: also the compiler, its arguments, and CUDA's headers."""
     compiler_version = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=False).stdout
-    cuda = cuda_include()
-    found = headers.contents([path for path in (cuda / "cuda.h", cuda / "cuda_runtime_api.h") if path.exists()], [cuda])
-    return _hash(portable_fingerprint(torch, version), compiler_version, headers.digest(found, [cuda]), *command)
+    # These two headers have the version of CUDA.
+    cuda = [hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in (cuda_include() / "cuda.h", cuda_include() / "cuda_runtime_api.h") if path.exists()]
+    return _hash(portable_fingerprint(torch, version), compiler_version, *cuda, *command)
 
 
 def shim_folder(torch: Any, cxx: str, tidemark: pathlib.Path, version: str) -> pathlib.Path:

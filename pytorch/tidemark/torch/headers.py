@@ -13,7 +13,7 @@ import pathlib
 import re
 from typing import Iterable, Sequence
 
-_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
 
 
 def _resolve(name: str, folders: Iterable[str]) -> str:
@@ -30,7 +30,7 @@ def contents(sources: Sequence[pathlib.Path], folders: Sequence[pathlib.Path]) -
     found: dict[str, bytes] = {}
     waiting = [os.path.normpath(source) for source in sources]
     places = [str(folder) for folder in folders]
-    known: dict[str, str] = {}  # names that were looked up in the folders
+    known: dict[bytes, str] = {}  # names that were looked up in the folders
     while waiting:
         path = waiting.pop()
         if path in found:
@@ -38,10 +38,10 @@ def contents(sources: Sequence[pathlib.Path], folders: Sequence[pathlib.Path]) -
         with open(path, "rb") as file:
             text = file.read()
         found[path] = hashlib.sha256(text).digest()
-        for name in map(os.fsdecode, _INCLUDE.findall(text)):
-            beside = _resolve(name, [os.path.dirname(path)])
+        for mark, name in _INCLUDE.findall(text):
+            beside = _resolve(os.fsdecode(name), [os.path.dirname(path)]) if mark == b'"' else ""
             if not beside and name not in known:
-                known[name] = _resolve(name, places)
+                known[name] = _resolve(os.fsdecode(name), places)
             if beside or known[name]:
                 waiting.append(beside or known[name])
     return found

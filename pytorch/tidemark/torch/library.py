@@ -3,13 +3,15 @@
 """Finds the C library, and describes the few structs that Python reads."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import os
 import pathlib
 import re
 import shutil
 import subprocess
-from typing import Optional
+from typing import Iterator, Optional
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 TREE = PACKAGE.parent.parent
@@ -58,12 +60,24 @@ def cmake(build: pathlib.Path, configure: list[str], compile_: list[str]) -> Non
             raise NotFound(f"Tidemark could not be built in {build}: {done.stderr or done.stdout}")
 
 
-def build_with_cmake(tree: pathlib.Path) -> pathlib.Path:
-    """Builds the library from its sources, as ./dev bench does, and returns the folder it is in."""
+@contextlib.contextmanager
+def _turn(build: pathlib.Path) -> Iterator[None]:
+    """One process at a time uses a build folder, where the file system has locks."""
+    build.mkdir(parents=True, exist_ok=True)
+    with open(build / "tidemark.lock", "w", encoding="utf-8") as lock:
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def build_with_cmake(tree: pathlib.Path, name: str) -> pathlib.Path:
+    """The library from its sources, built as ./dev bench does if no other process has done it meanwhile."""
     build = tree / "build" / "release"
-    generator = ["-GNinja"] if shutil.which("ninja") and not (build / "CMakeCache.txt").exists() else []
-    cmake(build, ["-S", str(tree), *generator, *CMAKE_OPTIONS], ["--parallel"])
-    return build
+    with _turn(build):
+        if not (build / name).exists():
+            generator = ["-GNinja"] if shutil.which("ninja") and not (build / "CMakeCache.txt").exists() else []
+            cmake(build, ["-S", str(tree), *generator, *CMAKE_OPTIONS], ["--parallel"])
+    return build / name
 
 
 def find(name: str = "libtidemark.so") -> pathlib.Path:
@@ -84,7 +98,7 @@ def find(name: str = "libtidemark.so") -> pathlib.Path:
     if tree is None:
         raise NotFound(f"{packaged} does not exist, there is no source tree around the package, and TIDEMARK_LIB is not set")
     built = tree / "build" / "release" / name
-    built = built if built.exists() else build_with_cmake(tree) / name
+    built = built if built.exists() else build_with_cmake(tree, name)
     if not built.exists():
         raise NotFound(f"{built} was not built")
     return built.resolve()
