@@ -100,6 +100,28 @@ class Variable(InVenv):
     def test_call_before_torch_is_imported_counts_more(self):
         code = "import tidemark.torch\nprint(tidemark.torch.install('torch').policy)\nimport torch\n"
         self.assertEqual(self.say(code, TIDEMARK_TORCH="tide")[0], ["torch"])
+        code = """
+            import tidemark.torch
+            found = tidemark.torch.install(way="class", host=True, tide_slack=0.5)
+            print(found.way, found.has_host, found.settings)
+        """
+        self.assertEqual(self.say(code, TIDEMARK_TORCH="tide:way=pluggable,host=off,tide_slack=0.1,audits=on")[0],
+                         ["class True tide_slack:0.5,audits:on,policy:tide"])
+
+    def test_threads_that_begin_together_install_once(self):
+        code = """
+            import concurrent.futures, threading
+            import tidemark.torch
+            together = threading.Barrier(4)
+            def work(number):
+                together.wait()
+                if number % 2:
+                    import torch
+                return tidemark.torch.install()
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                print(len({id(found) for found in pool.map(work, range(4))}))
+        """
+        self.assertEqual(self.say(code, TIDEMARK_TORCH="tide")[0], ["1"])
 
     def test_isolated_python_and_python_without_sites(self):
         self.assertEqual(self.say(options=["-I"], TIDEMARK_TORCH="tide")[0][1], "('class', 'tide', True)")

@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import pickle
+import threading
 from typing import Any, Optional, Union
 
 from .. import hook
@@ -41,6 +42,7 @@ class Installation:
     replaced_by: str = ""  # the allocator that another part of the program installed later
 
 
+_lock = threading.Lock()  # of the first call of install()
 _installed: Optional[Installation] = None
 _library: Optional[ctypes.CDLL] = None
 _shim: Optional[ctypes.CDLL] = None
@@ -131,7 +133,7 @@ def _install_pluggable(torch: Any, policy: str, settings: str, reason: str) -> I
     path = library.find("libtidemark_torch.so")
     _kept.append(fallback.install(torch, path, settings))
     notice.warn("fallback", "tidemark: only PyTorch's pluggable interface is in use (" + reason + "), without: "
-                + "; ".join(fallback.MISSING), stacklevel=3)
+                + "; ".join(fallback.MISSING), stacklevel=4)
     return Installation(policy, settings, "pluggable", path, False, fallback.MISSING, reason)
 
 
@@ -157,7 +159,7 @@ def install(policy: Optional[str] = None, *, host: Optional[bool] = None, way: O
     Must be called before CUDA is initialised. A second call returns the result of the first.
     Raises RuntimeError if CUDA is already in use, or another allocator in place, and ValueError for invalid options.
     """
-    global _installed, _library
+    global _installed
     hook.disarm()
     if _installed is not None:
         return _installed
@@ -165,10 +167,21 @@ def install(policy: Optional[str] = None, *, host: Optional[bool] = None, way: O
     if wish.is_off:
         _installed = Installation("", "", "off", None, False, reason=f"{settings_.SWITCH} is off")
         return _installed
-    import torch
+    import torch  # before the lock: the thread that has it may be importing torch
 
-    way = way or wish.options.pop("way", "auto")
-    host = settings_.truth("host", wish.options.pop("host", "on")) if host is None else host
+    with _lock:
+        if _installed is None:
+            _installed = _install(torch, policy, host, way, options, wish)
+        return _installed
+
+
+def _install(torch: Any, policy: Optional[str], host: Optional[bool], way: Optional[str], options: dict[str, Option],
+             wish: settings_.Switch) -> Installation:
+    """install() for the first time, with what the environment says."""
+    global _library
+    wished_host, wished_way = wish.options.pop("host", "on"), wish.options.pop("way", "auto")
+    has_host = settings_.truth("host", wished_host) if host is None else host
+    way = way or wished_way
     if way not in ("auto", "class", "pluggable"):
         raise ValueError(f'way must be "class", "pluggable" or "auto", not {way!r}')
     _check_torch(torch)
@@ -179,12 +192,11 @@ def install(policy: Optional[str] = None, *, host: Optional[bool] = None, way: O
     try:
         if way == "pluggable":
             raise library.NotFound("as requested")
-        _installed = _install_class(torch, path, policy, settings, host)
+        return _install_class(torch, path, policy, settings, has_host)
     except library.NotFound as reason:
         if way == "class":
             raise
-        _installed = _install_pluggable(torch, policy, settings, str(reason))
-    return _installed
+        return _install_pluggable(torch, policy, settings, str(reason))
 
 
 def _replaced_by() -> str:

@@ -67,7 +67,7 @@ def main() -> None:
             sys.path[0] = os.path.dirname(os.path.abspath(parsed.target[0]))
             runpy.run_path(parsed.target[0], run_name="__main__")
     finally:
-        if parsed.stats and "torch" in sys.modules:
+        if parsed.stats and installed.way != "pluggable" and "torch" in sys.modules:
             print_stats()
 
 

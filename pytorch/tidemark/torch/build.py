@@ -97,15 +97,21 @@ def portable_fingerprint(torch: Any, version: str) -> str:
     """A hash of what a shim depends on wherever it was built: the sources, PyTorch's headers, all versions."""
     sources = library.shim_sources()
     folders = [sources[0].parent, library.include_folder(), *reversed(torch_includes(torch))]
-    found = headers.contents(sources, [*folders[1:2], *torch_includes(torch)])
+    try:
+        found = headers.contents(sources, [library.include_folder(), *torch_includes(torch)])
+    except OSError as error:
+        raise library.NotFound(f"a header cannot be read: {error}") from error
     return _hash(torch.__version__, str(torch.version.git_version), str(torch.version.cuda), version,
                  str(int(torch._C._GLIBCXX_USE_CXX11_ABI)), standard(torch), platform.machine(),
                  headers.digest(found, folders))
 
 
 def fingerprint(torch: Any, cxx: str, command: list[str], version: str) -> str:
-    """A hash of everything that the shim depends on here: also the compiler, its arguments, and CUDA's headers."""
-    compiler_version = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=False).stdout
+    """A hash of everything that the shim depends on here: also the compiler, its arguments, and CUDA's version."""
+    try:
+        compiler_version = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError as error:
+        raise library.NotFound(f"the C++ compiler does not run: {error}") from error
     # These two headers have the version of CUDA.
     cuda = [hashlib.sha256(path.read_bytes()).hexdigest()
             for path in (cuda_include() / "cuda.h", cuda_include() / "cuda_runtime_api.h") if path.exists()]

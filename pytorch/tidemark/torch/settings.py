@@ -12,7 +12,7 @@ import dataclasses
 import os
 from typing import Optional, Union
 
-from . import library, notice
+from . import notice
 
 Option = Union[str, int, float, bool]
 
