@@ -31,6 +31,7 @@ TIDE_API const char* tidemark_torch_configure(const char* text) { return text[0]
 TIDE_API void* tidemark_torch_machine() { return nullptr; }
 TIDE_API void tidemark_torch_last_oom(void*) {}
 TIDE_API const char* tidemark_torch_replaced_by() { return getenv("FAKE_REPLACED"); }
+TIDE_API const char* tidemark_torch_slots() { return "all slots are equal"; }
 }
 """
 HEADER = """

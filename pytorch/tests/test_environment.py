@@ -204,7 +204,8 @@ class Commands(InVenv):
         done = self.command("-m", "tidemark.torch", "--doctor", TIDEMARK_TORCH="tide", TIDEMARK_CONF="tide_slack:0.01")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for words in (r"torch: +2\.11\.0, CUDA 13\.0", r"library: +0\.1\.0, ", "way: +class, policy tide", "closed to others",
-                      "environment: +TIDEMARK_TORCH=tide", "settings: +tide_slack:0.01,policy:tide", "in place: +native"):
+                      "environment: +TIDEMARK_TORCH=tide", "settings: +tide_slack:0.01,policy:tide", "in place: +native",
+                      "vtable: +all slots are equal"):
             self.assertRegex(done.stdout, words)
 
     def test_doctor_says_why_not(self):

@@ -194,6 +194,8 @@ class Others(Loading):
             status, _, errors = self.site.run(WAY, **more)
             self.assertNotEqual(status, 0)
             self.assertRegex(errors, "RuntimeError: .*RMM's")
+        status, _, errors = self.site.run(WAY, FAKE_WRONG="CUDA is already initialised")
+        self.assertRegex(errors, "RuntimeError: CUDA is already initialised")
         self.expect("class", 1)  # nothing was remembered
 
     def test_allocator_that_came_later_is_shown_and_warned_of_once(self):
@@ -206,7 +208,7 @@ class Others(Loading):
         """
         status, out, errors = self.site.run(code)
         self.assertEqual((status, out), (0, "'' ''\nrmm rmm"), errors)
-        self.assertEqual(errors.count("RuntimeWarning: tidemark: another allocator, 'rmm'"), 1, errors)
+        self.assertEqual(errors.count("RuntimeWarning: tidemark: another allocator has replaced Tidemark's: rmm"), 1, errors)
 
     def test_settings_that_only_torch_knows_reach_it_at_run_time(self):
         code = """

@@ -42,6 +42,9 @@ class Installation:
     replaced_by: str = ""  # the allocator that another part of the program installed later
 
 
+# Words of the shim's errors that are about the process, not about the shim: another shim would not help.
+_NOT_THE_SHIM = ("another allocator", "already", "priority")
+
 _lock = threading.Lock()  # of the first call of install()
 _installed: Optional[Installation] = None
 _library: Optional[ctypes.CDLL] = None
@@ -58,8 +61,9 @@ def _declare(shim: ctypes.CDLL) -> ctypes.CDLL:
     shim.tidemark_torch_machine.restype = ctypes.c_void_p
     shim.tidemark_torch_last_oom.argtypes = [ctypes.POINTER(library.Oom)]
     shim.tidemark_torch_last_oom.restype = None
-    if hasattr(shim, "tidemark_torch_replaced_by"):
-        shim.tidemark_torch_replaced_by.restype = ctypes.c_char_p
+    for name in ("tidemark_torch_replaced_by", "tidemark_torch_slots"):
+        if hasattr(shim, name):
+            getattr(shim, name).restype = ctypes.c_char_p
     return shim
 
 
@@ -115,7 +119,7 @@ def _install_class(torch: Any, path: pathlib.Path, policy: str, settings: str, h
     wrong = shim.tidemark_torch_install(settings.encode(), int(host))
     if wrong is not None:
         reason = wrong.decode(errors="replace")
-        if _other_allocator(torch) or "another allocator" in reason or "priority" in reason:
+        if _other_allocator(torch) or any(word in reason for word in _NOT_THE_SHIM):
             raise RuntimeError(reason)
         reason = f"the shim refuses this PyTorch: {reason}"
         if where.name == build.NAME:  # not one that came with the package
@@ -205,13 +209,20 @@ def _replaced_by() -> str:
         return ""
     name = (_shim.tidemark_torch_replaced_by() or b"").decode(errors="replace")
     if name:
-        notice.warn("replaced", f"tidemark: another allocator, {name!r}, has replaced Tidemark's", stacklevel=4)
+        notice.warn("replaced", f"tidemark: another allocator has replaced Tidemark's: {name}", stacklevel=4)
     return name
 
 
 def installation() -> Optional[Installation]:
     """The result of install(), with what has happened since then; None before it was called."""
     return dataclasses.replace(_installed, replaced_by=_replaced_by()) if _installed is not None else None
+
+
+def vtable_text() -> str:
+    """How far the shim could compare PyTorch's vtable with that of its headers; empty without a shim that can."""
+    if _shim is None or not hasattr(_shim, "tidemark_torch_slots"):
+        return ""
+    return (_shim.tidemark_torch_slots() or b"").decode(errors="replace")
 
 
 def _is_off() -> bool:

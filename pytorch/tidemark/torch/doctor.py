@@ -183,5 +183,7 @@ def main(policy: Optional[str] = None, options: Optional[dict[str, str]] = None)
         if os.environ.get(name):
             _print("environment", f"{name}={os.environ[name]}")
     works, text = _try(policy, options or {})
+    if tidemark.torch.vtable_text():
+        _print("vtable", tidemark.torch.vtable_text())
     _print("way", text)
     return 0 if works else 1
