@@ -158,7 +158,7 @@ class Failures(Loading):
         self.expect("class", 2)
 
     def test_killed_process_leaves_no_lock_and_its_part_is_swept(self):
-        hangs = "for last; do :; done; echo part >'{}/began'; exec sleep 600".format(self.site.folder)
+        hangs = f"touch '{self.site.folder}/began'; exec sleep 600"
         process = self.site.start("import os\nos.setpgid(0, 0)\n" + WAY, FAKE_CXX=hangs)
         while not (self.site.folder / "began").exists():
             self.assertIsNone(process.poll())
@@ -178,6 +178,18 @@ class Failures(Loading):
         self.site.cache.mkdir()
         self.site.cache.chmod(0o777)
         self.assertIn("others can write", self.expect("pluggable", 0, warnings=1))
+
+    def test_warning_that_is_an_error_replaces_nothing(self):
+        self.site.header.write_text("#error not this version\n")
+        code = """
+            import torch, tidemark.torch
+            try:
+                tidemark.torch.install()
+            except RuntimeWarning:
+                print(list(torch.done), tidemark.torch.installation(), tidemark.torch.install().way)
+        """
+        status, out, errors = self.site.run(code, options=["-W", "error::RuntimeWarning"])
+        self.assertEqual((status, out), (0, "[] None pluggable"), errors)
 
     def test_class_or_nothing(self):
         self.site.header.write_text("#error not this version\n")

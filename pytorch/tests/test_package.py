@@ -15,7 +15,7 @@ from unittest import mock
 import hooks_library
 import tidemark.torch
 from tidemark.torch import __main__ as command
-from tidemark.torch import build, library, notice, settings
+from tidemark.torch import build, doctor, library, notice, settings
 
 
 class Settings(unittest.TestCase):
@@ -136,7 +136,8 @@ class Layouts(unittest.TestCase):
     def test_structs_are_those_of_the_headers(self):
         recorded = pathlib.Path(__file__).resolve().parents[2] / "tests" / "abi" / "interface.txt"
         lines = recorded.read_text(encoding="utf-8").splitlines()
-        for ours in (library.Rung, library.Pin, library.Oom, library.CallStats, library.Error):
+        probe = [doctor.Probe] if any(line.startswith("struct tide_probe ") for line in lines) else []
+        for ours in (library.Rung, library.Pin, library.Oom, library.CallStats, library.Error, *probe):
             name = ours.__doc__
             fields = [line.split()[1:] for line in lines if line.startswith(f"field {name}.")]
             got = [[f"{name}.{field[0]}", str(getattr(ours, field[0]).offset), str(getattr(ours, field[0]).size)]

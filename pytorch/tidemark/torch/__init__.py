@@ -135,9 +135,10 @@ def _install_pluggable(torch: Any, policy: str, settings: str, reason: str) -> I
     if other:
         raise RuntimeError(f"another allocator is already in place: {other}")
     path = library.find("libtidemark_torch.so")
-    _kept.append(fallback.install(torch, path, settings))
+    # First, because a warning may be an exception, and nothing is replaced then.
     notice.warn("fallback", "tidemark: only PyTorch's pluggable interface is in use (" + reason + "), without: "
                 + "; ".join(fallback.MISSING), stacklevel=4)
+    _kept.append(fallback.install(torch, path, settings))
     return Installation(policy, settings, "pluggable", path, False, fallback.MISSING, reason)
 
 
