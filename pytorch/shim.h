@@ -17,6 +17,7 @@
 #include <mutex>
 #include <utility>
 
+#include "shim_versions.h"
 #include "tidemark/tidemark.h"
 
 namespace tidemark {
@@ -60,6 +61,14 @@ public:
 private:
   std::exception_ptr outer;
 };
+
+// Calls the library. Throws what a user function threw meanwhile, or else the library's error.
+template <typename Function> void checked(const Function& function) {
+  const Call call;
+  const tide_status status = function();
+  raise_pending();
+  check(status);
+}
 
 // The CUDA driver, opened at the first call.
 tide_machine* machine();
