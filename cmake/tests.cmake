@@ -126,6 +126,10 @@ if(TIDEMARK_SANITIZE)
   tidemark_test(preload "${PROJECT_SOURCE_DIR}/tests/preload/run" "${PROJECT_BINARY_DIR}")
 endif()
 
+if(TIDEMARK_PYTORCH AND NOT TIDEMARK_FUZZ)
+  include(cmake/shim_tests.cmake)
+endif()
+
 # Everything below checks the sources or a library without a sanitizer, so once is enough.
 if(TIDEMARK_SANITIZE OR TIDEMARK_FUZZ)
   return()

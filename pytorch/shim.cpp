@@ -24,6 +24,7 @@
 #include <mutex>
 
 #include "shim_look.h"
+#include "shim_place.h"
 
 namespace tidemark {
 namespace {
@@ -649,18 +650,11 @@ void watch_devices() {
   });
 }
 
-// Installs it in both places: the pointer that torch.cuda uses, and the table that torch.accelerator uses.
 void install_device() {
-  auto* const allocator = new Allocator;
-  if (ca::get()->initialized())
-    raise_error("CUDA is already initialised: call install() before the first use of CUDA");
   const char* const uncached = std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
   devices.set_caching(true, uncached != nullptr && std::strcmp(uncached, "1") == 0);
   watch_devices();
-  ca::allocator.store(allocator);
-  c10::SetAllocator(c10::kCUDA, allocator, 0);
-  if (c10::GetAllocator(c10::kCUDA) != allocator)
-    raise_error("PyTorch has an allocator with a higher priority");
+  place(new Allocator);
   (void)pthread_atfork(nullptr, nullptr, [] { has_forked.store(has_started.load()); });
 }
 
@@ -673,6 +667,8 @@ template <typename Function> const char* text_of_failure(const Function& functio
     text = error.what_without_backtrace();
   } catch (const std::exception& error) {
     text = error.what();
+  } catch (...) {
+    text = "an exception of an unknown type";
   }
   return text.c_str();
 }
@@ -726,6 +722,7 @@ TIDE_API const char* tidemark_torch_install(const char* settings, int has_host) 
   return tidemark::text_of_failure([&] {
     tide_device_options wanted = tidemark::options();
     tidemark::check(tide_device_options_parse(settings, &wanted));
+    tidemark::check_place();
     tidemark::devices.set_options(wanted);
     tidemark::install_device();
     if (has_host != 0) tidemark::install_host();
@@ -738,6 +735,21 @@ TIDE_API const char* tidemark_torch_configure(const char* settings) {
     tidemark::check(tide_device_options_parse(settings, &wanted));
     tidemark::devices.set_options(wanted);
   });
+}
+
+// Another allocator that has replaced one of ours since; NULL if there is none.
+TIDE_API const char* tidemark_torch_replaced_by(void) {
+  static thread_local std::string other;
+  const char* const failure = tidemark::text_of_failure([] { other = tidemark::replaced_by(); });
+  if (failure != nullptr) return failure;
+  return other.empty() ? nullptr : other.c_str();
+}
+
+// How far PyTorch's vtable could be compared with that of the headers.
+TIDE_API const char* tidemark_torch_slots(void) {
+  static thread_local std::string text;
+  const char* const failure = tidemark::text_of_failure([] { text = tidemark::slots_text(); });
+  return failure != nullptr ? failure : text.c_str();
 }
 
 TIDE_API void tidemark_torch_use_machine(tide_machine* machine) { tidemark::other_machine = machine; }

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "shim_versions.h"
@@ -135,5 +136,6 @@ private:
 
 // Installs the allocator of pinned memory.
 void install_host();
+std::string host_replaced_by();  // another allocator in its place; empty while it is there, or not installed
 
 }  // namespace tidemark

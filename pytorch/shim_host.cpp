@@ -10,10 +10,14 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 
-namespace tidemark {
+#include "shim_place.h"
+#include "shim_slots.h"
+
+namespace tidemark::host {
 namespace {
 
 tide_pinned_cache* cache() {
@@ -172,13 +176,25 @@ public:
 SHIM_END_OVERRIDES
 SHIM_REFUSE_ABSTRACT(HostAllocator);
 
+std::atomic<at::HostAllocator*> placed{ nullptr };
+
 }  // namespace
+}  // namespace tidemark::host
+
+namespace tidemark {
 
 void install_host() {
-  auto* const allocator = new HostAllocator;
-  at::setHostAllocator(c10::kCUDA, allocator);
-  if (at::getHostAllocator(c10::kCUDA) != allocator)
-    raise_error("PyTorch has a host allocator with a higher priority");
+  auto* const allocator = new host::HostAllocator;
+  register_with([&](uint8_t priority) { at::setHostAllocator(c10::kCUDA, allocator, priority); },
+                [&] { return at::getHostAllocator(c10::kCUDA) == allocator; });
+  host::placed.store(allocator);
+}
+
+std::string host_replaced_by() {
+  at::HostAllocator* const present = at::getHostAllocator(c10::kCUDA);
+  if (host::placed.load() == nullptr || present == host::placed.load()) return "";
+  const auto& object = *present;
+  return type_name(typeid(object)) + ", registered for pinned memory";
 }
 
 }  // namespace tidemark

@@ -13,7 +13,6 @@
 #pragma once
 
 #include <c10/core/Allocator.h>
-#include <c10/core/Stream.h>
 #include <c10/util/Exception.h>
 
 #if __has_include(<torch/headeronly/version.h>)
