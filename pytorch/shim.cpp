@@ -544,6 +544,8 @@ public:
   ca::CheckpointDelta setCheckpointPoolState(DeviceIndex index,
                                              std::shared_ptr<ca::AllocatorState> state) override {
     tide_restore_delta from = TIDE_RESTORE_DELTA_INIT;
+    const std::unique_ptr<tide_restore_delta, void (*)(tide_restore_delta*)> owner(&from,
+                                                                                   tide_restore_delta_clear);
     ca::CheckpointDelta to;
     const auto checkpoint = std::dynamic_pointer_cast<Checkpoint>(state);
     if (!checkpoint) raise_error("Expected a checkpoint of this allocator");
@@ -554,7 +556,6 @@ public:
       void* const address = from.created[i].address;
       to.dataptrs_allocd.emplace_back(address, address, &give, c10::Device(c10::kCUDA, index));
     }
-    tide_restore_delta_clear(&from);
     return to;
   }
 

@@ -117,7 +117,7 @@ void Stream::fill(void* address, uint8_t value, size_t bytes) {
 void Stream::wait() { CHECK(tide_machine_stream_synchronize(machine, 0, handle) == TIDE_OK); }
 
 c10::Stream Stream::wrapped() const {
-  return c10::cuda::getStreamFromExternal(reinterpret_cast<cudaStream_t>(handle), 0).unwrap();
+  return c10::cuda::getOwnStream(reinterpret_cast<cudaStream_t>(handle), 0).unwrap();
 }
 
 std::shared_ptr<Stream::Gate> Stream::hold() {

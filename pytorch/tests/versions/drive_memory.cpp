@@ -31,11 +31,13 @@ void keeps_contents() {
     CHECK(is_intact(held));
     held.data.clear();
     model::stream = reinterpret_cast<cudaStream_t>(stream.handle);
+    model::is_external = &stream == &streams[2];
     held = { {}, size_t{ 1 } + random() % (i % 4 == 0 ? 3 * mib : 5000), static_cast<uint8_t>(i) };
     held.data = cuda()->allocate(held.bytes);
     stream.fill(held.data.get(), held.value, held.bytes);
     stream.wait();
   }
+  model::is_external = false;
   CHECK(std::all_of(all.begin(), all.end(), is_intact));
   all.clear();
   CHECK(cuda()->getDeviceStats(0).allocated_bytes[0].current == 0);

@@ -44,6 +44,8 @@ void reportMemoryUsageToProfiler(void*, int64_t bytes, size_t, size_t, Device) {
 }
 void reportOutOfMemoryToProfiler(int64_t, size_t, size_t, Device) { model::profiled_ooms++; }
 
+void warn(const Warning&) { model::warnings++; }
+
 FreeMemoryRegistry* FreeCudaMemoryCallbacksRegistry() {
   static FreeMemoryRegistry registry;
   return &registry;
@@ -55,7 +57,9 @@ namespace c10::cuda {
 
 DeviceIndex current_device() { return static_cast<DeviceIndex>(model::device); }
 CUDAStream getCurrentCUDAStream(DeviceIndex device) {
-  return getStreamFromExternal(model::stream, device >= 0 ? device : current_device());
+  const DeviceIndex index = device >= 0 ? device : current_device();
+  return model::is_external ? getStreamFromExternal(model::stream, index)
+                            : getOwnStream(model::stream, index);
 }
 
 namespace CUDACachingAllocator {
