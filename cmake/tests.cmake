@@ -13,7 +13,7 @@ endif()
 
 # The approximate seconds of tests that take more than one. Long tests start first, so that no processor waits for the
 # last of them. ./dev uses the file to estimate the remaining time.
-set(TIDEMARK_TEST_COSTS command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
+set(TIDEMARK_TEST_COSTS pytorch_versions=20 command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
     test_cpu_threads=9 test_tide=8 test_recordings=8 fuzz_plan=8 test_verify_random=7 test_tide_order=6
     test_optimum=6 test_ledger=6 prop_tide=6 test_profile_optimum=5 prop_soak=5 prop_plan=5 prop_pinned=5
     test_plan_limits=4 test_pinned_faults=4 test_cpu_fork=4 fuzz_pinned=4 test_threads=3 test_shares=3
@@ -126,6 +126,10 @@ if(TIDEMARK_SANITIZE)
   tidemark_test(preload "${PROJECT_SOURCE_DIR}/tests/preload/run" "${PROJECT_BINARY_DIR}")
 endif()
 
+if(TIDEMARK_PYTORCH AND NOT TIDEMARK_FUZZ)
+  include(cmake/shim_tests.cmake)
+endif()
+
 # Everything below checks the sources or a library without a sanitizer, so once is enough.
 if(TIDEMARK_SANITIZE OR TIDEMARK_FUZZ)
   return()
@@ -158,6 +162,9 @@ if(TARGET tidemark_preload)
 endif()
 if(TARGET test_stacks_cpp)
   tidemark_test(pytorch_stacks "${PROJECT_BINARY_DIR}/tests/test_stacks_cpp")
+endif()
+if(TIDEMARK_PYTHON AND TIDEMARK_PYTORCH)
+  tidemark_test(pytorch_versions "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/pytorch/tests/versions/check")
 endif()
 if(TIDEMARK_PYTHON AND TARGET tidemark_torch)
   tidemark_test(pytorch "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/pytorch/tests/run" "${PROJECT_BINARY_DIR}")

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// PyTorch 2.11's allocator class for CUDA memory, on tidemark/device.h: one allocator for each device,
+// PyTorch's allocator class for CUDA memory, on tidemark/device.h: one allocator for each device,
 // created at the first request. Every method forwards to C. Streams are the driver's on both sides; pools are
 // found by their label, memory by its address. Built against the headers of the installed PyTorch (see
-// tidemark/torch/build.py), and installed before CUDA starts.
+// tidemark/torch/build.py), and installed before CUDA starts. shim_versions.h has the differences between
+// versions.
 #include "shim.h"
 
 #include <c10/core/impl/GPUTrace.h>
@@ -23,12 +24,12 @@
 #include <mutex>
 
 #include "shim_look.h"
+#include "shim_place.h"
 
 namespace tidemark {
 namespace {
 
 using c10::DeviceIndex;
-using c10::MempoolId_t;
 
 // ---------------------------------------------------------------------------------------------------
 // Filters of scopes
@@ -77,6 +78,7 @@ private:
   List list = std::make_shared<std::vector<Function>>();
 };
 auto& oom_observers = *new Functions<ca::OutOfMemoryObserver>;
+auto& rejection_observers = *new Functions<ca::OomRejectionObserver>;
 auto& trackers = *new Functions<ca::AllocatorTraceTracker>;
 
 // The last out-of-memory report of any thread, for explain_oom().
@@ -89,7 +91,10 @@ void observe_oom(void*, const tide_oom* oom) {
     const std::lock_guard<std::mutex> guard(oom_lock);
     last_oom = *oom;
   }
-  oom_observers.call(int64_t{ oom->device }, size_t{ oom->segment_bytes }, total, size_t{ oom->device_free });
+  const int64_t index = oom->device;
+  if (oom->is_rejected)
+    rejection_observers.call(index, oom->segment_bytes, oom->reserved_bytes, oom->device_total);
+  else oom_observers.call(index, oom->segment_bytes, total, oom->device_free);
 }
 
 void track(void* user, const tide_trace_entry* entry) {
@@ -100,9 +105,10 @@ void track(void* user, const tide_trace_entry* entry) {
 bool reclaim(void*, tide_device_cache*) {
   bool is_freed = false;
   auto* const registry = c10::FreeCudaMemoryCallbacksRegistry();
-  for (const auto& name : registry->Keys()) {
-    guarded([&] { is_freed = registry->Create(name)->Execute() || is_freed; });
-  }
+  guarded([&] {
+    for (const auto& name : registry->Keys())
+      guarded([&] { is_freed = registry->Create(name)->Execute() || is_freed; });
+  });
   return is_freed;
 }
 
@@ -128,13 +134,19 @@ public:
     return is_forked() ? nullptr : made[static_cast<size_t>(index)].load(std::memory_order_acquire);
   }
 
-  // The allocator that an address belongs to.
-  tide_device_cache* owner(const void* address) {
+  // The allocator that an address belongs to; nullptr if it belongs to none.
+  tide_device_cache* seek(const void* address) {
     for (int i = 0; i < count.load(); i++) {
       tide_device_cache* const device = made[static_cast<size_t>(i)].load(std::memory_order_acquire);
       if (device != nullptr && tide_device_bytes(device, address) != 0) return device;
     }
-    raise_error("invalid device pointer: %p", address);
+    return nullptr;
+  }
+
+  tide_device_cache* owner(const void* address) {
+    tide_device_cache* const found = seek(address);
+    if (C10_UNLIKELY(found == nullptr)) raise_error("invalid device pointer: %p", address);
+    return found;
   }
 
   // Calls a function for every device; in a forked child there is none.
@@ -306,7 +318,9 @@ void pool_segment_end(void* user, void* address, size_t, int, tide_stream) {
   guarded([&] { (*static_cast<Source*>(user))->raw_delete(address); });
 }
 
-void pool_closed(void* user) { delete static_cast<Source*>(user); }
+void pool_closed(void* user) {
+  guarded([&] { delete static_cast<Source*>(user); });
+}
 
 tide_pool pool_make(tide_device_cache* device, MempoolId_t id, const Source& source) {
   tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
@@ -336,6 +350,21 @@ tide_status pool_trim(tide_device_cache* device, MempoolId_t id) {
 
 std::mutex pools_lock;  // only one thread creates a missing pool
 
+void pool_join(int index, MempoolId_t id, const Source& source) {
+  tide_device_cache* const device = devices.at(index);
+  const std::lock_guard<std::mutex> guard(pools_lock);
+  const tide_pool known = pool_find(device, id);
+  if (known != 0) check(tide_device_pool_retain(device, known));
+  else (void)pool_make(device, id, source);
+}
+
+void pool_lend(int index, MempoolId_t id, bool is_on) {
+  if (is_forked()) return;
+  tide_device_cache* const device = devices.at(index);
+  if (!is_on && pool_find(device, id) == 0) return;  // a dropped pool calls this in any case
+  check(tide_device_pool_set_use_on_oom(device, pool_of(device, id), is_on));
+}
+
 struct Checkpoint final : ca::AllocatorState {
   ~Checkpoint() override { tide_checkpoint_free(checkpoint); }
   tide_checkpoint* checkpoint = nullptr;
@@ -346,6 +375,25 @@ struct Checkpoint final : ca::AllocatorState {
 
 constexpr size_t text_limit = 4095;  // bytes of a context or of metadata
 
+void start_history(bool is_on, ca::CreateContextFn recorder, size_t count, ca::RecordContext when,
+                   bool clears, const std::vector<std::string>& skipped) {
+  tide_history_options history = history_of(recorder, count, when, skipped);
+  history.is_on = is_on;
+  history.clears = clears;
+  devices.set_history(history);
+  if (clears || !is_on) forget_stacks();
+}
+
+ca::SnapshotInfo look(MempoolId_t id, bool has_traces) {
+  ca::SnapshotInfo info{};
+  info.config_metadata = config_of(options());
+  if (has_traces) info.device_traces.resize(static_cast<size_t>(devices.count.load()));
+  devices.each([&](tide_device_cache* device) { add_to_snapshot(device, id, has_traces, info); });
+  return info;
+}
+
+// Methods without `override` have other parameters in other versions.
+SHIM_BEGIN_OVERRIDES
 class Allocator final : public ca::CUDAAllocator {
 public:
   // Memory.
@@ -355,6 +403,9 @@ public:
     return { address, address, &give, c10::Device(c10::kCUDA, index) };
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give; }
+  c10::DataPtr allocateWithAddress(size_t, void*) {
+    raise_error("tidemark does not support allocateWithAddress: it cannot choose the address of a block");
+  }
   void* raw_alloc(size_t bytes) override {
     const DeviceIndex index = c10::cuda::current_device();
     return take(index, bytes, c10::cuda::getCurrentCUDAStream(index).stream());
@@ -410,26 +461,7 @@ public:
   }
 
   // Statistics.
-  ca::DeviceStats getDeviceStats(DeviceIndex index) override {
-    tide_device_stats from = TIDE_DEVICE_STATS_INIT;
-    ca::DeviceStats to;
-    tide_device_cache* const device = devices.find(index);
-    if (device != nullptr) check(tide_device_get_stats(device, &from));
-    else from.max_split_bytes = options().max_split_bytes;
-#define COPY_STAT(stat) \
-  for (size_t i = 0; i < TIDE_STAT_KINDS; i++) copy(to.stat[i], from.stat[i]);
-    TIDE_DEVICE_STAT_MAP(COPY_STAT)
-#undef COPY_STAT
-    copy(to.oversize_allocations, from.oversize_allocations);
-    copy(to.oversize_segments, from.oversize_segments);
-    to.num_alloc_retries = from.num_alloc_retries;
-    to.num_ooms = from.num_ooms;
-    to.num_sync_all_streams = from.num_sync_all_streams;
-    to.num_device_alloc = from.num_device_alloc;
-    to.num_device_free = from.num_device_free;
-    to.max_split_size = static_cast<int64_t>(from.max_split_bytes);
-    return to;
-  }
+  ca::DeviceStats getDeviceStats(DeviceIndex index) override { return stats_of(devices.find(index)); }
   void resetAccumulatedStats(DeviceIndex index) override {
     tide_device_cache* const device = devices.find(index);
     if (device != nullptr) tide_device_reset_accumulated(device);
@@ -438,17 +470,8 @@ public:
     tide_device_cache* const device = devices.find(index);
     if (device != nullptr) tide_device_reset_peaks(device);
   }
-  std::vector<ca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex index) override {
-    std::vector<ca::StreamSegmentSize> sizes;
-    const auto add = [](void* user, const tide_segment_info* segment) {
-      auto& all = *static_cast<std::vector<ca::StreamSegmentSize>*>(user);
-      if (segment->is_expandable)
-        all.emplace_back(stream_of(segment->stream), !segment->is_large, segment->bytes);
-      return true;
-    };
-    const tide_device_visitor visitor = { add, nullptr, &sizes };
-    check(tide_device_visit(devices.at(index), &visitor));
-    return sizes;
+  std::vector<ca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex index) {
+    return expandable_sizes_of(devices.at(index));
   }
 
   // Pools, graphs, checkpoints.
@@ -480,6 +503,7 @@ public:
   void releasePool(DeviceIndex index, MempoolId_t id) override {
     if (is_forked()) return;
     tide_device_cache* const device = devices.at(index);
+    const Call call;  // a pool is dropped by a destructor: what user functions throw is dropped, too
     check(tide_device_pool_drop(device, pool_of(device, id)));
   }
   int getPoolUseCount(DeviceIndex index, MempoolId_t id) override {
@@ -488,21 +512,15 @@ public:
     if (pool != 0) check(tide_device_pool_users(devices.at(index), pool, &users));
     return static_cast<int>(users);
   }
-  void createOrIncrefPool(DeviceIndex index, MempoolId_t id,
-                          std::shared_ptr<ca::CUDAAllocator> source) override {
-    tide_device_cache* const device = devices.at(index);
-    const std::lock_guard<std::mutex> guard(pools_lock);
-    const tide_pool known = pool_find(device, id);
-    if (known != 0) check(tide_device_pool_retain(device, known));
-    else (void)pool_make(device, id, source);
+  void createOrIncrefPool(DeviceIndex index, MempoolId_t id, std::shared_ptr<ca::CUDAAllocator> source) {
+    pool_join(index, id, source);
   }
-  void setUseOnOOM(DeviceIndex index, MempoolId_t id, bool is_on) override {
-    if (is_forked()) return;
-    tide_device_cache* const device = devices.at(index);
-    if (!is_on && pool_find(device, id) == 0) return;  // a dropped pool calls this in any case
-    check(tide_device_pool_set_use_on_oom(device, pool_of(device, id), is_on));
+  void createOrIncrefPool(DeviceIndex index, MempoolId_t id, ca::CUDAAllocator* source) {
+    pool_join(index, id, Source(source, [](ca::CUDAAllocator*) {}));  // its owner keeps it
   }
-  void setNoSplit(DeviceIndex index, MempoolId_t id) override {
+  void setUseOnOOM(DeviceIndex index, MempoolId_t id, bool is_on) { pool_lend(index, id, is_on); }
+  void setUseOnOOM(DeviceIndex index, MempoolId_t id) { pool_lend(index, id, true); }
+  void setNoSplit(DeviceIndex index, MempoolId_t id) {
     tide_device_cache* const device = devices.at(index);
     check(tide_device_pool_set_no_split(device, pool_of(device, id)));
   }
@@ -520,19 +538,24 @@ public:
     check(tide_device_checkpoint(device, pool_of(device, id), &state->checkpoint));
     return state;
   }
+  // A capture is known by the driver's state of its stream, and by the scope of its pool.
+  void markCaptureBegin(DeviceIndex) {}
+  void markCaptureEnd(DeviceIndex) {}
   ca::CheckpointDelta setCheckpointPoolState(DeviceIndex index,
                                              std::shared_ptr<ca::AllocatorState> state) override {
     tide_restore_delta from = TIDE_RESTORE_DELTA_INIT;
+    const std::unique_ptr<tide_restore_delta, void (*)(tide_restore_delta*)> owner(&from,
+                                                                                   tide_restore_delta_clear);
     ca::CheckpointDelta to;
     const auto checkpoint = std::dynamic_pointer_cast<Checkpoint>(state);
     if (!checkpoint) raise_error("Expected a checkpoint of this allocator");
-    check(tide_device_restore(devices.at(index), checkpoint->checkpoint, &from));
+    tide_device_cache* const device = devices.at(index);
+    checked([&] { return tide_device_restore(device, checkpoint->checkpoint, &from); });
     to.ptrs_freed.assign(from.released, from.released + from.released_count);
     for (size_t i = 0; i < from.created_count; i++) {
       void* const address = from.created[i].address;
       to.dataptrs_allocd.emplace_back(address, address, &give, c10::Device(c10::kCUDA, index));
     }
-    tide_restore_delta_clear(&from);
     return to;
   }
 
@@ -566,21 +589,20 @@ public:
   }
 
   // Snapshots and history.
-  ca::SnapshotInfo snapshot(MempoolId_t id, bool has_traces) override {
-    ca::SnapshotInfo info;
-    info.config_metadata = config_of(options());
-    if (has_traces) info.device_traces.resize(static_cast<size_t>(devices.count.load()));
-    devices.each([&](tide_device_cache* device) { add_to_snapshot(device, id, has_traces, info); });
-    return info;
-  }
+  ca::SnapshotInfo snapshot(MempoolId_t id, bool has_traces) { return look(id, has_traces); }
+  ca::SnapshotInfo snapshot(MempoolId_t id) { return look(id, true); }
   bool isHistoryEnabled() override { return devices.has_history(); }
   void recordHistory(bool is_on, ca::CreateContextFn recorder, size_t count, ca::RecordContext when,
-                     bool clears, const std::vector<std::string>& skipped) override {
-    tide_history_options history = history_of(recorder, count, when, skipped);
-    history.is_on = is_on;
-    history.clears = clears;
-    devices.set_history(history);
-    if (clears || !is_on) forget_stacks();
+                     bool clears, const std::vector<std::string>& skipped) {
+    start_history(is_on, recorder, count, when, clears, skipped);
+  }
+  void recordHistory(bool is_on, ca::CreateContextFn recorder, size_t count, ca::RecordContext when,
+                     bool clears) {
+    start_history(is_on, recorder, count, when, clears, {});
+  }
+  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* address) {
+    tide_device_cache* const device = address != nullptr && !is_forked() ? devices.seek(address) : nullptr;
+    return device != nullptr ? stack_at(device, address) : nullptr;
   }
   void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& pairs) override {
     if (!devices.has_history()) return;
@@ -593,15 +615,20 @@ public:
   void popCompileContext() override {
     if (devices.has_history()) (void)!tide_thread_pop_context();
   }
-  void setUserMetadata(const std::string& text) override {
+  void setUserMetadata(const std::string& text) {
     (void)!tide_thread_set_metadata(text.substr(0, text_limit).c_str());
   }
-  std::string getUserMetadata() override { return tide_thread_metadata(); }
+  std::string getUserMetadata() { return tide_thread_metadata(); }
+  bool supportsUserMetadata() { return true; }
+  bool supportsUserMetadata() const { return true; }
 
   void attachOutOfMemoryObserver(ca::OutOfMemoryObserver observer) override {
     (void)oom_observers.add(std::move(observer));
   }
-  // Without a recorder, no entries are recorded for it.
+  void attachOomRejectionObserver(ca::OomRejectionObserver observer) {
+    (void)rejection_observers.add(std::move(observer));
+  }
+  // Without a tracker, no entries are recorded for it.
   void attachAllocatorTraceTracker(ca::AllocatorTraceTracker tracker) override {
     if (!trackers.add(std::move(tracker))) return;
     devices.wish([](tide_device_cache* device) {
@@ -610,6 +637,8 @@ public:
     });
   }
 };
+SHIM_END_OVERRIDES
+SHIM_REFUSE_ABSTRACT(Allocator);
 
 std::atomic<bool> has_started{ false };  // the driver was used
 std::atomic<bool> has_forked{ false };
@@ -622,18 +651,11 @@ void watch_devices() {
   });
 }
 
-// Installs it in both places: the pointer that torch.cuda uses, and the table that torch.accelerator uses.
 void install_device() {
-  auto* const allocator = new Allocator;
-  if (ca::get()->initialized())
-    raise_error("CUDA is already initialised: call install() before the first use of CUDA");
   const char* const uncached = std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
   devices.set_caching(true, uncached != nullptr && std::strcmp(uncached, "1") == 0);
   watch_devices();
-  ca::allocator.store(allocator);
-  c10::SetAllocator(c10::kCUDA, allocator, 0);
-  if (c10::GetAllocator(c10::kCUDA) != allocator)
-    raise_error("PyTorch has an allocator with a higher priority");
+  place(new Allocator);
   (void)pthread_atfork(nullptr, nullptr, [] { has_forked.store(has_started.load()); });
 }
 
@@ -646,6 +668,8 @@ template <typename Function> const char* text_of_failure(const Function& functio
     text = error.what_without_backtrace();
   } catch (const std::exception& error) {
     text = error.what();
+  } catch (...) {
+    text = "an exception of an unknown type";
   }
   return text.c_str();
 }
@@ -699,6 +723,7 @@ TIDE_API const char* tidemark_torch_install(const char* settings, int has_host) 
   return tidemark::text_of_failure([&] {
     tide_device_options wanted = tidemark::options();
     tidemark::check(tide_device_options_parse(settings, &wanted));
+    tidemark::check_place();
     tidemark::devices.set_options(wanted);
     tidemark::install_device();
     if (has_host != 0) tidemark::install_host();
@@ -711,6 +736,21 @@ TIDE_API const char* tidemark_torch_configure(const char* settings) {
     tidemark::check(tide_device_options_parse(settings, &wanted));
     tidemark::devices.set_options(wanted);
   });
+}
+
+// Another allocator that has replaced one of ours since; NULL if there is none.
+TIDE_API const char* tidemark_torch_replaced_by(void) {
+  static thread_local std::string other;
+  const char* const failure = tidemark::text_of_failure([] { other = tidemark::replaced_by(); });
+  if (failure != nullptr) return failure;
+  return other.empty() ? nullptr : other.c_str();
+}
+
+// How far PyTorch's vtable could be compared with that of the headers.
+TIDE_API const char* tidemark_torch_slots(void) {
+  static thread_local std::string text;
+  const char* const failure = tidemark::text_of_failure([] { text = tidemark::slots_text(); });
+  return failure != nullptr ? failure : text.c_str();
 }
 
 TIDE_API void tidemark_torch_use_machine(tide_machine* machine) { tidemark::other_machine = machine; }

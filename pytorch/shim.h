@@ -15,8 +15,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
+#include "shim_versions.h"
 #include "tidemark/tidemark.h"
 
 namespace tidemark {
@@ -60,6 +62,14 @@ public:
 private:
   std::exception_ptr outer;
 };
+
+// Calls the library. Throws what a user function threw meanwhile, or else the library's error.
+template <typename Function> void checked(const Function& function) {
+  const Call call;
+  const tide_status status = function();
+  raise_pending();
+  check(status);
+}
 
 // The CUDA driver, opened at the first call.
 tide_machine* machine();
@@ -126,5 +136,6 @@ private:
 
 // Installs the allocator of pinned memory.
 void install_host();
+std::string host_replaced_by();  // another allocator in its place; empty while it is there, or not installed
 
 }  // namespace tidemark

@@ -10,13 +10,15 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 
-namespace tidemark {
-namespace {
+#include "shim_place.h"
+#include "shim_slots.h"
 
-using c10::MempoolId_t;
+namespace tidemark::host {
+namespace {
 
 tide_pinned_cache* cache() {
   static tide_pinned_cache* const made = [] {
@@ -83,6 +85,23 @@ at::DurationStat duration_of(const tide_duration& from) {
   return to;
 }
 
+// Before 2.10, blocks in use were counted as `allocation`, and all blocks as `segment`.
+template <typename Stats>
+auto copy_counts(Stats& to, const tide_pinned_stats& from, int) -> decltype(to.active_requests, void()) {
+  copy(to.allocations, from.allocations);
+  copy(to.allocated_bytes, from.allocated_bytes);
+  copy(to.active_requests, from.active_requests);
+  copy(to.active_bytes, from.active_bytes);
+}
+template <typename Stats> void copy_counts(Stats& to, const tide_pinned_stats& from, long) {
+  copy(to.allocation, from.active_requests);
+  copy(to.allocated_bytes, from.active_bytes);
+  copy(to.segment, from.allocations);
+  copy(to.reserved_bytes, from.allocated_bytes);
+}
+
+// Methods without `override` are not in every version.
+SHIM_BEGIN_OVERRIDES
 class HostAllocator final : public at::HostAllocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -114,10 +133,7 @@ public:
     tide_pinned_stats from = TIDE_PINNED_STATS_INIT;
     at::HostStats to;
     check(tide_pinned_get_stats(cache(), &from));
-    copy(to.allocations, from.allocations);
-    copy(to.allocated_bytes, from.allocated_bytes);
-    copy(to.active_requests, from.active_requests);
-    copy(to.active_bytes, from.active_bytes);
+    copy_counts(to, from, 0);
     to.host_alloc_time = duration_of(from.host_alloc_time);
     to.host_free_time = duration_of(from.host_free_time);
     to.num_host_alloc = from.num_host_alloc;
@@ -128,7 +144,7 @@ public:
   void reset_peak_stats() override { tide_pinned_reset_peaks(cache()); }
 
   // Pools of graphs.
-  void begin_allocate_to_pool(MempoolId_t id, Filter filter) override {
+  void begin_allocate_to_pool(MempoolId_t id, Filter filter) {
     const std::lock_guard<std::mutex> guard(pools_lock);
     const tide_pool known = pool_find(id);
     const tide_pool pool = known != 0 ? known : pool_make(id);
@@ -142,7 +158,7 @@ public:
     if (status != TIDE_OK) pool_drop(id, pool);
     check(status);
   }
-  void end_allocate_to_pool(MempoolId_t id) override {
+  void end_allocate_to_pool(MempoolId_t id) {
     const std::lock_guard<std::mutex> guard(pools_lock);
     const tide_pool pool = pool_find(id);
     if (pool == 0) return;
@@ -150,21 +166,35 @@ public:
     check(tide_pinned_pool_end(cache(), pool));
     filters.drop(filter);
   }
-  void release_pool(MempoolId_t id) override {
+  void release_pool(MempoolId_t id) {
     if (is_forked()) return;
     const std::lock_guard<std::mutex> guard(pools_lock);
     const tide_pool pool = pool_find(id);
     if (pool != 0) pool_drop(id, pool);
   }
 };
+SHIM_END_OVERRIDES
+SHIM_REFUSE_ABSTRACT(HostAllocator);
+
+std::atomic<at::HostAllocator*> placed{ nullptr };
 
 }  // namespace
+}  // namespace tidemark::host
+
+namespace tidemark {
 
 void install_host() {
-  auto* const allocator = new HostAllocator;
-  at::setHostAllocator(c10::kCUDA, allocator);
-  if (at::getHostAllocator(c10::kCUDA) != allocator)
-    raise_error("PyTorch has a host allocator with a higher priority");
+  auto* const allocator = new host::HostAllocator;
+  register_with([&](uint8_t priority) { at::setHostAllocator(c10::kCUDA, allocator, priority); },
+                [&] { return at::getHostAllocator(c10::kCUDA) == allocator; });
+  host::placed.store(allocator);
+}
+
+std::string host_replaced_by() {
+  at::HostAllocator* const present = at::getHostAllocator(c10::kCUDA);
+  if (host::placed.load() == nullptr || present == host::placed.load()) return "";
+  const auto& object = *present;
+  return type_name(typeid(object)) + ", registered for pinned memory";
 }
 
 }  // namespace tidemark

@@ -16,7 +16,6 @@ namespace tidemark {
 namespace {
 
 using c10::DeviceIndex;
-using c10::MempoolId_t;
 
 constexpr size_t entries_limit = size_t{ 1 } << 20;  // of a history: 64 MiB, allocated at once
 
@@ -30,9 +29,11 @@ std::atomic<ca::CreateContextFn> recorder{ nullptr };
 
 void look_for_stacks(std::unordered_set<uint32_t>& used) {
   const auto add = [](void* user, uint32_t stack) {
-    static_cast<std::unordered_set<uint32_t>*>(user)->insert(stack);
+    guarded([&] { static_cast<std::unordered_set<uint32_t>*>(user)->insert(stack); });
   };
-  each_device([&](tide_device_cache* device) { check(tide_device_visit_stacks(device, add, &used)); });
+  each_device([&](tide_device_cache* device) {
+    checked([&] { return tide_device_visit_stacks(device, add, &used); });  // all of them, or none is dropped
+  });
 }
 
 uint32_t number_stack(void*) {
@@ -73,9 +74,10 @@ std::string words(const tide_intern* names, uint32_t text) {
 constexpr char between = '\x1f';
 constexpr char behind = '\x1e';
 
-c10::CachingDeviceAllocator::AnnotationEntry annotation_of(tide_device_cache* device,
-                                                           const tide_trace_entry& from, int64_t epoch) {
-  c10::CachingDeviceAllocator::AnnotationEntry entry(static_cast<DeviceIndex>(from.device), 0);
+using Annotation = decltype(ca::SnapshotInfo::external_annotations)::value_type;
+
+Annotation annotation_of(tide_device_cache* device, const tide_trace_entry& from, int64_t epoch) {
+  Annotation entry(static_cast<DeviceIndex>(from.device), 0);
   entry.time_.t_ = (static_cast<int64_t>(from.time_ns) + epoch) / 1000;
   const tide_intern* const names = tide_device_names(device);
   const std::string text = words(names, tide_intern_note(names, from.note).metadata);
@@ -98,11 +100,12 @@ struct Snapshot {
   uint32_t segment_stack;  // of the last segment, until its first block
 };
 
-bool show_segment(void* user, const tide_segment_info* from) {
-  auto& snapshot = *static_cast<Snapshot*>(user);
-  ca::SegmentInfo segment;
+SHIM_FIELD_SETTER(registration_counter)
+
+void add_segment(Snapshot& snapshot, const tide_segment_info* from) {
+  ca::SegmentInfo segment{};
   segment.device = static_cast<DeviceIndex>(from->device);
-  segment.registration_counter = static_cast<int32_t>(from->ordinal);
+  set_registration_counter(segment, static_cast<int32_t>(from->ordinal));
   segment.address = from->address;
   segment.total_size = from->bytes;
   segment.requested_size = from->requested_bytes;
@@ -114,12 +117,10 @@ bool show_segment(void* user, const tide_segment_info* from) {
   segment.owner_private_pool_id = { from->pool_label[0], from->pool_label[1] };
   snapshot.info.segments.push_back(std::move(segment));
   snapshot.segment_stack = from->stack;
-  return true;
 }
 
-bool show_block(void* user, const tide_block_info* from) {
-  auto& snapshot = *static_cast<Snapshot*>(user);
-  ca::BlockInfo block;
+void add_block(Snapshot& snapshot, const tide_block_info* from) {
+  ca::BlockInfo block{};
   block.size = from->bytes;
   block.requested_size = from->requested_bytes;
   block.allocated = from->state == TIDE_BLOCK_ALLOCATED;
@@ -130,11 +131,10 @@ bool show_block(void* user, const tide_block_info* from) {
   const bool is_whole = block.active && block.size == segment.total_size;
   if (is_whole) segment.context_when_allocated = stacks.find(snapshot.segment_stack);
   segment.blocks.push_back(std::move(block));
-  return true;
 }
 
-bool show_entries(void* user, const tide_trace_entry* entries, size_t count) {
-  auto& [info, device, epoch, stack] = *static_cast<Snapshot*>(user);
+void add_entries(Snapshot& snapshot, const tide_trace_entry* entries, size_t count) {
+  auto& [info, device, epoch, stack] = snapshot;
   (void)stack;
   for (size_t i = 0; i < count; i++) {
     if (entries[i].action == TIDE_ACTION_USER_DEFINED) {
@@ -143,7 +143,20 @@ bool show_entries(void* user, const tide_trace_entry* entries, size_t count) {
       info.device_traces[entries[i].device].push_back(entry_of(device, entries[i], epoch));
     }
   }
-  return true;
+}
+
+// What the library calls; a visit ends at the first exception.
+bool show_segment(void* user, const tide_segment_info* segment) {
+  guarded([&] { add_segment(*static_cast<Snapshot*>(user), segment); });
+  return !pending;
+}
+bool show_block(void* user, const tide_block_info* block) {
+  guarded([&] { add_block(*static_cast<Snapshot*>(user), block); });
+  return !pending;
+}
+bool show_entries(void* user, const tide_trace_entry* entries, size_t count) {
+  guarded([&] { add_entries(*static_cast<Snapshot*>(user), entries, count); });
+  return !pending;
 }
 
 // The actions that a history skips, as bits.
@@ -166,14 +179,16 @@ int64_t epoch_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count() - static_cast<int64_t>(now);
 }
 
+SHIM_FIELD_SETTER(user_metadata_)
+
 ca::TraceEntry entry_of(tide_device_cache* device, const tide_trace_entry& from, int64_t epoch) {
   const tide_intern* const names = tide_device_names(device);
   const tide_note note = tide_intern_note(names, from.note);
   ca::TraceEntry entry(
       static_cast<ca::TraceEntry::Action>(from.action), static_cast<DeviceIndex>(from.device), from.address,
       from.bytes, reinterpret_cast<cudaStream_t>(from.stream), label_of(device, from.pool), 0,
-      stacks.find(from.stack), note.compile_context != 0 ? words(names, note.compile_context) : "N/A",
-      words(names, note.metadata));
+      stacks.find(from.stack), note.compile_context != 0 ? words(names, note.compile_context) : "N/A");
+  set_user_metadata_(entry, words(names, note.metadata));
   entry.time_.t_ = (static_cast<int64_t>(from.time_ns) + epoch) / 1000;
   return entry;
 }
@@ -181,28 +196,88 @@ ca::TraceEntry entry_of(tide_device_cache* device, const tide_trace_entry& from,
 void add_to_snapshot(tide_device_cache* device, MempoolId_t id, bool has_traces, ca::SnapshotInfo& info) {
   Snapshot snapshot = { info, device, epoch_ns(), 0 };
   const tide_device_visitor visitor = { show_segment, show_block, &snapshot };
-  if (has_traces) check(tide_device_history_visit(device, show_entries, &snapshot));
+  if (has_traces) checked([&] { return tide_device_history_visit(device, show_entries, &snapshot); });
   const uint64_t label[2] = { id.first, id.second };
   tide_pool pool = 0;
-  if (id == MempoolId_t{ 0, 0 }) check(tide_device_visit(device, &visitor));
+  if (id == MempoolId_t{ 0, 0 }) checked([&] { return tide_device_visit(device, &visitor); });
   else if (tide_device_pool_find(device, label, &pool) == TIDE_OK)
-    check(tide_device_visit_pool(device, pool, &visitor));
+    checked([&] { return tide_device_visit_pool(device, pool, &visitor); });
 }
 
+SHIM_FIELD_SETTER(graph_capture_record_stream_reuse)
+
 ca::AllocatorConfigInfo config_of(const tide_device_options& from) {
-  ca::AllocatorConfigInfo to;
+  ca::AllocatorConfigInfo to{};
   to.garbage_collection_threshold = from.collect_threshold;
   to.max_split_size = from.max_split_bytes;
   to.pinned_num_register_threads = from.pinned_register_threads;
   to.expandable_segments = from.expandable_segments;
   to.release_lock_on_malloc = from.releases_lock;
   to.pinned_use_host_register = from.pinned_uses_register;
-  to.graph_capture_record_stream_reuse = from.is_capture_reuse;
+  set_graph_capture_record_stream_reuse(to, from.is_capture_reuse);
   to.last_allocator_settings.resize(tide_device_options_print(&from, nullptr, 0) + 1);
   (void)tide_device_options_print(&from, &to.last_allocator_settings[0], to.last_allocator_settings.size());
   to.last_allocator_settings.pop_back();
   to.roundup_power2_divisions.assign(from.roundup_divisions, from.roundup_divisions + TIDE_ROUNDUP_SLOTS);
   return to;
+}
+
+// The bytes that a version may want for each private pool: those that it has now.
+template <typename Stats>
+auto add_pools(Stats& to, tide_device_cache* device, int)
+    -> decltype(to.reserved_bytes_by_private_pools.size(), void()) {
+  const std::lock_guard<std::mutex> guard(labels_lock);
+  for (const auto& [key, label] : labels) {
+    uint64_t bytes = 0;
+    const bool is_there = key.first == device &&
+                          tide_device_pool_reserved(device, key.second, &bytes) == TIDE_OK;
+    if (is_there)
+      to.reserved_bytes_by_private_pools[label][TIDE_STAT_ALL].current += static_cast<int64_t>(bytes);
+  }
+}
+template <typename Stats> void add_pools(Stats&, tide_device_cache*, long) {}
+
+SHIM_FIELD_SETTER(num_oom_rejections)
+
+ca::DeviceStats stats_of(tide_device_cache* device) {
+  tide_device_stats from = TIDE_DEVICE_STATS_INIT;
+  ca::DeviceStats to;
+  if (device != nullptr) check(tide_device_get_stats(device, &from));
+  else from.max_split_bytes = options().max_split_bytes;
+#define COPY_STAT(stat) \
+  for (size_t i = 0; i < TIDE_STAT_KINDS; i++) copy(to.stat[i], from.stat[i]);
+  TIDE_DEVICE_STAT_MAP(COPY_STAT)
+#undef COPY_STAT
+  copy(to.oversize_allocations, from.oversize_allocations);
+  copy(to.oversize_segments, from.oversize_segments);
+  to.num_alloc_retries = from.num_alloc_retries;
+  to.num_ooms = from.num_ooms;
+  to.num_sync_all_streams = from.num_sync_all_streams;
+  to.num_device_alloc = from.num_device_alloc;
+  to.num_device_free = from.num_device_free;
+  set_num_oom_rejections(to, from.num_oom_rejections);
+  to.max_split_size = static_cast<int64_t>(from.max_split_bytes);
+  if (device != nullptr) add_pools(to, device, 0);
+  return to;
+}
+
+std::vector<ca::StreamSegmentSize> expandable_sizes_of(tide_device_cache* device) {
+  std::vector<ca::StreamSegmentSize> sizes;
+  const auto add = [](void* user, const tide_segment_info* segment) {
+    auto& all = *static_cast<std::vector<ca::StreamSegmentSize>*>(user);
+    guarded([&] {
+      if (segment->is_expandable)
+        all.emplace_back(stream_of(segment->stream), !segment->is_large, segment->bytes);
+    });
+    return !pending;
+  };
+  const tide_device_visitor visitor = { add, nullptr, &sizes };
+  checked([&] { return tide_device_visit(device, &visitor); });
+  return sizes;
+}
+
+std::shared_ptr<c10::GatheredContext> stack_at(tide_device_cache* device, const void* address) {
+  return stacks.find(tide_device_stack(device, address));
 }
 
 tide_history_options history_of(ca::CreateContextFn wanted, size_t most_entries, ca::RecordContext when,

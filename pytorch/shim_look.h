@@ -25,13 +25,19 @@ int64_t epoch_ns();
 ca::TraceEntry entry_of(tide_device_cache* device, const tide_trace_entry& from, int64_t epoch);
 
 // Adds the segments of a device, or those of one pool, and its history.
-void add_to_snapshot(tide_device_cache* device, c10::MempoolId_t pool, bool has_traces,
-                     ca::SnapshotInfo& info);
+void add_to_snapshot(tide_device_cache* device, MempoolId_t pool, bool has_traces, ca::SnapshotInfo& info);
 
 ca::AllocatorConfigInfo config_of(const tide_device_options& from);
 
+// The statistics of a device; with nullptr, those of one that was not used yet.
+ca::DeviceStats stats_of(tide_device_cache* device);
+std::vector<ca::StreamSegmentSize> expandable_sizes_of(tide_device_cache* device);
+
+// The stack of the block that is handed out at an address, if one was gathered.
+std::shared_ptr<c10::GatheredContext> stack_at(tide_device_cache* device, const void* address);
+
 // The label of a pool, which is known even after the pool is gone.
-void remember_label(tide_device_cache* device, tide_pool pool, c10::MempoolId_t label);
+void remember_label(tide_device_cache* device, tide_pool pool, MempoolId_t label);
 
 // Starts a history as PyTorch requests it. `recorder` gathers stacks, which are kept while they are referred
 // to.

@@ -220,6 +220,10 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_find(tide_device_cache* device, 
 // it to ask whether an address belongs to this allocator. Takes no lock.
 TIDE_API size_t tide_device_bytes(tide_device_cache* device, const void* address);
 
+// The stack that the history gathered for the block that is handed out at an address; 0 if there is no such
+// block or no stack. Takes no lock.
+TIDE_API uint32_t tide_device_stack(tide_device_cache* device, const void* address);
+
 // Announces that work on another stream uses the block. When the block is released, it waits for all work
 // queued on that stream until then before it is used again. The stream must exist until the release.
 // Recording the block's own stream has no effect.

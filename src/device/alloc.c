@@ -308,6 +308,13 @@ size_t tide_device_bytes(tide_device_cache* device, const void* address) {
   return block != NULL ? tide__block_counted_bytes(block) : 0;
 }
 
+uint32_t tide_device_stack(tide_device_cache* device, const void* address) {
+  uint64_t handle = 0;
+  if (device == NULL || address == NULL) return 0;
+  const tide__block* const block = address_find(device, address, &handle);
+  return block != NULL ? tide__load_relaxed(&block->stack) : 0;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Other streams
 

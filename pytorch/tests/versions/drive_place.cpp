@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Installing: what is refused, what is compared, and what is noticed later.
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+#include "drive.h"
+#include "native.h"
+
+namespace drive {
+namespace {
+
+struct Stranger final : model::Native {
+  std::string name() override { return "stranger"; }
+};
+Stranger stranger;
+
+bool is_in(const std::string& part, const char* text) {
+  return text != nullptr && std::string(text).find(part) != std::string::npos;
+}
+
+const char* install() { return tidemark_torch_install(settings.c_str(), 1); }
+
+void refuses_wrong_settings() {
+  CHECK(is_in("no_such_option", tidemark_torch_install("no_such_option:1", 1)));
+  CHECK(cuda()->name() == "native");
+}
+
+void refuses_another_allocator() {
+  ca::CUDAAllocator* const native = cuda();
+  ca::allocator.store(&stranger);
+  const char* const text = install();
+  CHECK(is_in("\"stranger\"", text));
+  CHECK(is_in("Stranger", text));  // the type
+  CHECK(cuda() == &stranger);
+  ca::allocator.store(native);
+}
+
+void refuses_another_registration() {
+  c10::Allocator* const native = c10::GetAllocator(c10::kCUDA);
+  c10::SetAllocator(c10::kCUDA, &stranger, MODEL_NATIVE_PRIORITY);
+  CHECK(is_in("Stranger", install()));
+  CHECK(cuda()->name() == "native");
+  c10::SetAllocator(c10::kCUDA, native, MODEL_NATIVE_PRIORITY);
+}
+
+// The version whose pluggable class is loaded: that of another version stands for a PyTorch that was replaced
+// after the shim was compiled; "none" for one that does not export it.
+std::string pluggable() {
+  const char* const other = std::getenv("DRIVE_PLUGGABLE");
+  if (other != nullptr) return other;
+  return std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR);
+}
+
+void loads_the_pluggable_class() {
+  const std::string file = folder + "/libmodel_pluggable_" + pluggable() + ".so";
+  if (pluggable() != "none") CHECK(dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr);
+}
+
+void compares_slots() {
+  const std::string text = tidemark_torch_slots();
+  if (std::getenv("DRIVE_PLUGGABLE") == nullptr) {
+    CHECK(is_in("methods are where they should be", text.c_str()));
+    CHECK(std::atoi(text.c_str()) >= 30);
+  } else if (pluggable() == "none") {
+    CHECK(is_in("not compared", text.c_str()));
+  } else {
+    CHECK(is_in("where the headers have ", text.c_str()));
+    CHECK(is_in(text, install()));
+    CHECK(cuda()->name() == "native" && c10::GetAllocator(c10::kCUDA) == cuda());
+    throw Refused();
+  }
+}
+
+void installs() {
+  const char* const failure = install();
+  if (failure != nullptr) throw Failure(failure);
+  CHECK(cuda()->name() == "tidemark");
+  CHECK(c10::GetAllocator(c10::kCUDA) == cuda());
+  CHECK(!cuda()->initialized());
+  cuda()->init(1);
+  CHECK(cuda()->initialized());
+  CHECK(is_in("already installed", install()));
+}
+
+void notices_a_replacement() {
+  ca::CUDAAllocator* const ours = cuda();
+  CHECK(tidemark_torch_replaced_by() == nullptr);
+  ca::allocator.store(&stranger);
+  CHECK(is_in("stranger", tidemark_torch_replaced_by()));
+  ca::allocator.store(ours);
+  c10::SetAllocator(c10::kCUDA, &stranger, UINT8_MAX);
+  CHECK(is_in("Stranger", tidemark_torch_replaced_by()));
+  c10::SetAllocator(c10::kCUDA, ours, UINT8_MAX);
+  CHECK(tidemark_torch_replaced_by() == nullptr);
+}
+
+}  // namespace
+
+const std::vector<Test> place_tests = {
+  { "refuses_wrong_settings", refuses_wrong_settings },
+  { "refuses_another_allocator", refuses_another_allocator },
+  { "refuses_another_registration", refuses_another_registration },
+  { "loads_the_pluggable_class", loads_the_pluggable_class },
+  { "compares_slots", compares_slots },
+  { "installs", installs },
+  { "notices_a_replacement", notices_a_replacement },
+};
+
+}  // namespace drive
