@@ -49,6 +49,7 @@ function(tidemark_shim_program version standard)
   add_library(model_pluggable_${version} MODULE "${TIDEMARK_MODELS}/${version}/pluggable.cpp")
   tidemark_shim_flags(model_pluggable_${version} ${version} ${standard})
   target_compile_options(model_pluggable_${version} PRIVATE -w -fno-sanitize=all)
+  add_dependencies(test_shim_${version} model_pluggable_${version})
   foreach(policy torch tide)
     tidemark_test(pytorch_shim_${version}_${policy} test_shim_${version} policy:${policy}
                   "${PROJECT_BINARY_DIR}/tests")

@@ -247,6 +247,20 @@ void tell(tide_device_cache* device, void* address, bool is_new) {
   }
 }
 
+// Writes the largest holders of live memory into a text; the Python package sets it.
+using HolderWriter = void (*)(int device, char* text, size_t capacity);
+std::atomic<HolderWriter> name_holders{ nullptr };
+
+// The report, and who holds the memory if stacks are recorded.
+std::string oom_text(const tide_oom& oom) {
+  std::string text = oom.text;
+  std::array<char, 4096> holders{};
+  const HolderWriter write = name_holders.load();
+  if (write != nullptr && devices.has_history()) write(oom.device, holders.data(), holders.size());
+  if (holders[0] != '\0') text.append("\n").append(holders.data());
+  return text;
+}
+
 // Throws the reason why a request failed: out of memory is PyTorch's own exception, with our report.
 [[noreturn]] void raise_alloc(tide_status status, int index, size_t bytes) {
   const tide_oom& oom = *tide_device_last_oom();
@@ -261,7 +275,8 @@ void tell(tide_device_cache* device, void* address, bool is_new) {
   TORCH_CHECK_WITH(OutOfMemoryError, bytes < size_t{ 1 } << 60,
                    "CUDA out of memory. Tried to allocate more than 1EB memory.");
   if (status != TIDE_ERR_NO_MEMORY) check(status);
-  TORCH_CHECK_WITH(OutOfMemoryError, false, is_reported ? oom.text : tide_last_error()->text);
+  const std::string text = is_reported ? oom_text(oom) : tide_last_error()->text;
+  TORCH_CHECK_WITH(OutOfMemoryError, false, text.c_str());
 }
 
 void* take(int index, size_t bytes, cudaStream_t stream) {
@@ -751,6 +766,11 @@ TIDE_API const char* tidemark_torch_slots(void) {
   static thread_local std::string text;
   const char* const failure = tidemark::text_of_failure([] { text = tidemark::slots_text(); });
   return failure != nullptr ? failure : text.c_str();
+}
+
+// Who writes the largest holders of memory at the end of an out-of-memory error, if a history is recorded.
+TIDE_API void tidemark_torch_name_holders(void (*write)(int device, char* text, size_t capacity)) {
+  tidemark::name_holders.store(write);
 }
 
 TIDE_API void tidemark_torch_use_machine(tide_machine* machine) { tidemark::other_machine = machine; }

@@ -30,6 +30,7 @@ TIDE_API const char* tidemark_torch_install(const char*, int) {
 TIDE_API const char* tidemark_torch_configure(const char* text) { return text[0] == '!' ? "refused" : nullptr; }
 TIDE_API void* tidemark_torch_machine() { return nullptr; }
 TIDE_API void tidemark_torch_last_oom(void*) {}
+TIDE_API void tidemark_torch_name_holders(void*) {}
 TIDE_API const char* tidemark_torch_replaced_by() { return getenv("FAKE_REPLACED"); }
 TIDE_API const char* tidemark_torch_slots() { return "all slots are equal"; }
 }

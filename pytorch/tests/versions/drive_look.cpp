@@ -3,6 +3,7 @@
 //
 // Statistics, snapshots and history, compared with what the test itself did.
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <mutex>
 
@@ -162,6 +163,33 @@ void records_history() {
   CHECK(snapshot().device_traces.at(0).empty());
 }
 
+std::string text_of_oom() {
+  try {
+    (void)cuda()->allocate(2 * capacity);
+  } catch (const c10::OutOfMemoryError& error) {
+    return error.what();
+  }
+  throw Failure("the request did not run out of memory");
+}
+
+// The writer looks at a snapshot, as that of Python does, and the largest text fits.
+void names_holders() {
+  const auto write = [](int device, char* text, size_t capacity_of_text) {
+    const std::string live = std::to_string(snapshot().segments.size());
+    (void)std::snprintf(text, capacity_of_text, "holders of %d: %s%*s", device, live.c_str(), 100000, "end");
+  };
+  const std::string plain = text_of_oom();
+  tidemark_torch_name_holders(write);
+  CHECK(text_of_oom().find("holders") == std::string::npos);
+  record_history(true, gather, 100, ca::RecordContext::STATE);
+  const c10::DataPtr data = cuda()->allocate(mib);
+  const std::string named = text_of_oom();
+  record_history(false, nullptr, 0, ca::RecordContext::NEVER);
+  tidemark_torch_name_holders(nullptr);
+  CHECK(named.find("\nholders of 0: 1 ") != std::string::npos &&
+        named.find("Tried to allocate") == plain.find("Tried to allocate"));
+}
+
 void skips_actions() {
 #if TORCH_VERSION_MINOR >= 11
   Stream stream;
@@ -201,7 +229,7 @@ void calls_trackers() {
 const std::vector<Test> look_tests = {
   { "counts_requests", counts_requests }, { "shows_every_block", shows_every_block },
   { "records_history", records_history }, { "skips_actions", skips_actions },
-  { "calls_trackers", calls_trackers },
+  { "calls_trackers", calls_trackers },   { "names_holders", names_holders },
 };
 
 }  // namespace drive

@@ -21,11 +21,13 @@ import threading
 from typing import Any, Optional, Union
 
 from .. import hook
-from . import build, cache, fallback, library, notice
+from . import build, cache, fallback, library, notice, sites
 from . import settings as settings_
 from .settings import Option
+from .sites import MemoryGrowthWarning, Watch
 
-__all__ = ["Installation", "OutOfMemoryReport", "explain_oom", "install", "installation", "snapshot", "stats"]
+__all__ = ["Installation", "MemoryGrowthWarning", "OutOfMemoryReport", "Watch", "explain_oom", "install", "installation",
+           "snapshot", "stats", "watch"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +103,23 @@ def _follow_settings(torch: Any, shim: ctypes.CDLL) -> None:
             setattr(torch._C, name, follow(getattr(torch._C, name)))
 
 
+_HolderWriter = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
+
+
+def _name_holders(torch: Any, shim: ctypes.CDLL) -> None:
+    """Lets out-of-memory errors name the largest holders of memory, while stacks are recorded."""
+    def write(device: int, out: int, capacity: int) -> None:
+        try:
+            text = sites.holders_text(sites.take(torch), device).encode()[:capacity - 1]
+        except Exception as error:  # it must not hide the error that it explains
+            text = f"(the holders of memory are unknown: {error!r})".encode()[:capacity - 1]
+        ctypes.memmove(out, text + b"\0", len(text) + 1)
+
+    writer = _HolderWriter(write)
+    _kept.append(writer)
+    shim.tidemark_torch_name_holders(writer)
+
+
 def _other_allocator(torch: Any) -> str:
     """The name of the allocator in place; empty if it is PyTorch's own, or if PyTorch does not tell."""
     try:
@@ -127,6 +146,7 @@ def _install_class(torch: Any, path: pathlib.Path, policy: str, settings: str, h
         raise library.NotFound(reason)
     _shim = shim
     _follow_settings(torch, shim)
+    _name_holders(torch, shim)
     return Installation(policy, settings, "class", path, host, shim=where)
 
 
@@ -275,6 +295,27 @@ def snapshot(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
         with open(target, "wb") as file:
             pickle.dump(data, file, protocol=4)  # the highest that PyTorch's viewer reads
     return target
+
+
+def watch(steps: int = 5, *, every: int = 1, least_bytes: int = 1 << 20) -> Watch:
+    """Watches for call sites whose live memory grows step by step, as that of a leak does.
+
+        watch = tidemark.torch.watch()
+        for batch in batches:
+            train(batch)
+            watch.step()
+
+    steps         how many steps in a row a call site must have grown, at least 2
+    every         looks only after every so many steps, which then count as one; a look takes a snapshot
+    least_bytes   growth over these steps that is too little to matter
+
+    Warns with MemoryGrowthWarning, once for a call site until its memory has doubled. Works with any allocator of PyTorch
+    that has snapshots. Records Python stacks of live memory while it is open, unless a history is recorded already. Can be
+    used as a context manager; otherwise close() ends it.
+    """
+    import torch
+
+    return Watch(torch, steps, every, least_bytes)
 
 
 @dataclasses.dataclass(frozen=True)
