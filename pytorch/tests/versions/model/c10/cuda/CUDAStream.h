@@ -19,7 +19,7 @@ public:
   StreamId id() const { return inner.id(); }
   DeviceIndex device_index() const { return inner.device_index(); }
   c10::Stream unwrap() const { return inner; }
-  static constexpr intptr_t own = 1;  // in the id of a stream of PyTorch's own; handles are aligned
+  static constexpr intptr_t own = intptr_t{ 1 } << 62;  // in the id of a stream of PyTorch's own
 
 private:
   c10::Stream inner;
