@@ -34,9 +34,11 @@ def check(condition, text):
 
 @contextlib.contextmanager
 def raises(kind, part=""):
+    caught = []
     try:
-        yield
+        yield caught
     except kind as error:
+        caught.append(str(error))
         check(part in str(error), f"the text is {error}")
     else:
         raise AssertionError(f"no {kind.__name__}")
@@ -157,6 +159,30 @@ def out_of_memory(torch):
     equal(int(second[-1]), 1)
     del second
     torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def holders(torch):
+    """Out-of-memory errors name the Python lines that hold memory, and a watch warns of one that holds more and more."""
+    import warnings
+    import tidemark.torch
+    kept = []
+
+    def leak():
+        kept.append(torch.empty(3 * MIB, dtype=torch.uint8, device="cuda"))
+
+    with tidemark.torch.watch(3) as watch, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(5):
+            leak()
+            watch.step()
+        with raises(torch.OutOfMemoryError, "in leak"):
+            torch.empty(800_000_000 * 2**30, dtype=torch.uint8, device="cuda")
+    equal([each.category for each in caught], [tidemark.torch.MemoryGrowthWarning], "the warnings")
+    check("in leak: +3.00 MiB a step" in str(caught[0].message), str(caught[0].message))
+    check(not torch._C._cuda_isHistoryEnabled(), "stacks are still recorded")
+    with raises(torch.OutOfMemoryError) as error:
+        torch.empty(800_000_000 * 2**30, dtype=torch.uint8, device="cuda")
+    check("Largest holders" not in error[0], "a text without a history names holders")
 
 
 def settings(torch):
@@ -492,7 +518,7 @@ def losses(torch):
 
 
 # Cases that leave nothing behind run in one process, the others alone.
-TOGETHER = [both_doors, statistics, raw_memory, contents, fraction, out_of_memory, settings, record_stream,
+TOGETHER = [both_doors, statistics, raw_memory, contents, fraction, out_of_memory, holders, settings, record_stream,
             record_stream_frees_under_pressure, graphs, pools, history, profiler, cudnn_benchmark, pinned, threads]
 ALONE = [graph_trees, fork, fork_before_use, live_at_exit, ipc, unmodified_script, losses]
 CASES = {case.__name__: case for case in TOGETHER + ALONE}
