@@ -162,7 +162,7 @@ def out_of_memory(torch):
 
 
 def holders(torch):
-    """Out-of-memory errors name the Python lines that hold memory, and a watch warns of one that holds more and more."""
+    """Out-of-memory errors name the Python lines that hold memory; a watch warns of a line that holds more and more."""
     import warnings
     import tidemark.torch
     kept = []
