@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "model.h"
+#include "model/model.h"
 #include "tidemark/tidemark.h"
 
 extern "C" {
