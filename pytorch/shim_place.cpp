@@ -21,23 +21,20 @@ std::atomic<ca::CUDAAllocator*> placed{ nullptr };
 // The vtable
 
 // Every virtual method of the base classes whose name is unique.
-#define SHIM_METHODS(X)                                                                                  \
-  X(allocate)                                                                                            \
-  X(raw_deleter)                                                                                         \
-  X(copy_data) X(initialized) X(emptyCache) X(getDeviceStats) X(resetAccumulatedStats) X(resetPeakStats) \
-      X(getMemoryInfo) X(raw_alloc) X(raw_alloc_with_stream) X(raw_delete) X(init) X(getMemoryFraction)  \
-          X(setMemoryFraction) X(getExpandableSegmentSizes) X(enable) X(isEnabled) X(cacheInfo)          \
-              X(getBaseAllocation) X(snapshot) X(beginAllocateToPool) X(endAllocateToPool)               \
-                  X(markCaptureBegin) X(markCaptureEnd) X(releasePool) X(getPoolUseCount)                \
-                      X(createOrIncrefPool) X(setUseOnOOM) X(setNoSplit) X(checkPoolLiveAllocations)     \
-                          X(shareIpcHandle) X(getIpcDevPtr) X(isHistoryEnabled) X(getContextForPointer)  \
-                              X(recordHistory) X(recordAnnotation) X(pushCompileContext)                 \
-                                  X(popCompileContext) X(setUserMetadata) X(getUserMetadata)             \
-                                      X(supportsUserMetadata) X(annotateMemory) X(allocateWithAddress)   \
-                                          X(attachOutOfMemoryObserver) X(attachOomRejectionObserver)     \
-                                              X(attachAllocatorTraceTracker) X(enablePeerAccess)         \
-                                                  X(memcpyAsync) X(getCheckpointState)                   \
-                                                      X(setCheckpointPoolState) X(name)
+// clang-format off
+#define SHIM_METHODS(X)                                                                                 \
+  X(allocate) X(raw_deleter) X(copy_data) X(initialized) X(emptyCache) X(getDeviceStats)                \
+  X(resetAccumulatedStats) X(resetPeakStats) X(getMemoryInfo) X(raw_alloc) X(raw_alloc_with_stream)     \
+  X(raw_delete) X(init) X(getMemoryFraction) X(setMemoryFraction) X(getExpandableSegmentSizes)          \
+  X(enable) X(isEnabled) X(cacheInfo) X(getBaseAllocation) X(snapshot) X(beginAllocateToPool)           \
+  X(endAllocateToPool) X(markCaptureBegin) X(markCaptureEnd) X(releasePool) X(getPoolUseCount)          \
+  X(createOrIncrefPool) X(setUseOnOOM) X(setNoSplit) X(checkPoolLiveAllocations) X(shareIpcHandle)      \
+  X(getIpcDevPtr) X(isHistoryEnabled) X(getContextForPointer) X(recordHistory) X(recordAnnotation)      \
+  X(pushCompileContext) X(popCompileContext) X(setUserMetadata) X(getUserMetadata)                      \
+  X(supportsUserMetadata) X(annotateMemory) X(allocateWithAddress) X(attachOutOfMemoryObserver)         \
+  X(attachOomRejectionObserver) X(attachAllocatorTraceTracker) X(enablePeerAccess) X(memcpyAsync)       \
+  X(getCheckpointState) X(setCheckpointPoolState) X(name)
+// clang-format on
 SHIM_METHODS(SHIM_SLOT)
 
 constexpr const char* pluggable_vtable = "_ZTVN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE";

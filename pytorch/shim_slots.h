@@ -54,11 +54,12 @@ template <typename Method> size_t slot_of(Method method) {
 // one, after the tag of an ABI if there is one.
 inline bool symbol_names(const std::string& symbol, const std::string& method) {
   const std::string part = std::to_string(method.size()) + method;
-  const size_t at = symbol.find(part);
-  if (at == std::string::npos || at == 0 || at + part.size() >= symbol.size()) return false;
-  const char before = symbol[at - 1];
-  const char after = symbol[at + part.size()];
-  return (before < '0' || before > '9') && (after == 'E' || after == 'B');
+  for (size_t at = symbol.find(part, 1); at != std::string::npos; at = symbol.find(part, at + 1)) {
+    const char before = symbol[at - 1];
+    const char after = symbol.c_str()[at + part.size()];
+    if ((before < '0' || before > '9') && (after == 'E' || after == 'B')) return true;
+  }
+  return false;
 }
 
 // The symbol that begins at an address; nullptr if it is not exported, or not a method.

@@ -9,8 +9,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <new>
-
-#include "native.h"
+#include <native.h>
 
 namespace {
 

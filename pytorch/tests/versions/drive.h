@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Drives the shim through the pointers to base classes that PyTorch uses, in a model of one version of PyTorch
-// and on the host machine. What is true comes from the machine, from the contents of memory, and from counts
-// of the test itself.
+// Drives the shim through the pointers to base classes that PyTorch uses, in a model of one version of
+// PyTorch and on the host machine. What is true comes from the machine, from the contents of memory, and from
+// counts of the test itself.
 #pragma once
 
 #include <ATen/core/CachingHostAllocator.h>
@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "model.h"
+#include "model/model.h"
 #include "tidemark/tidemark.h"
 
 extern "C" {

@@ -5,9 +5,9 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <native.h>
 
 #include "drive.h"
-#include "native.h"
 
 namespace drive {
 namespace {

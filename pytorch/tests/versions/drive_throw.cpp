@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Exceptions never cross C: what a user function throws comes out of the call that led to it, memory that runs
-// out for C++ too, and nothing is lost or kept by either. Then all at once on eight threads.
+// Exceptions never cross C: what a user function throws comes out of the call that led to it. So does the
+// failure of an operator new. Neither loses memory. At the end, eight threads do everything at once.
 #include <algorithm>
 #include <random>
 #include <thread>
@@ -111,7 +111,8 @@ void pinned_filter_throws() {
 }
 #endif
 
-// Calls a function with each operator new in it failing in turn; each failure must come out. Returns how many.
+// Calls a function with each operator new in it failing in turn; each failure must come out. Returns how
+// many there were.
 template <typename Function> int run_out(const Function& function) {
   for (int at = 1; at < 100000; at++) {
     fail_new(at);

@@ -11,8 +11,7 @@
 #include <torch/headeronly/version.h>
 
 #include <cstring>
-
-#include "native.h"
+#include <native.h>
 
 namespace {
 

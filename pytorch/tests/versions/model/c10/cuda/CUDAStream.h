@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A model of PyTorch's CUDA streams; each thread has a current one. As in PyTorch, the id of another library's
-// stream is its handle, and that of a stream of PyTorch's own is not.
+// A model of PyTorch's CUDA streams; each thread has a current one. As in PyTorch, the id of another
+// library's stream is its handle, and that of a stream of PyTorch's own is not.
 #pragma once
 
 #include <c10/core/Stream.h>
