@@ -20,7 +20,8 @@
 //   with tide_device_record(). This is not needed if, before the release, that work is done or the block's
 //   own stream waits for it.
 // - A stream must exist until all blocks that were allocated on it are released, unless it was closed with
-//   tide_device_close_stream(). After their release the stream may be destroyed.
+//   tide_device_close_stream() or the blocks were allocated with tide_device_alloc_external(). After their
+//   release the stream may be destroyed.
 // - Sizes are rounded up to multiples of 512 bytes. Addresses are aligned to at least 512 bytes.
 // - An allocator belongs to the process that made it, like its machine. In a child of fork(), requests and
 //   other calls that change the allocator return TIDE_ERR_STATE. Releasing a block or freeing the allocator
@@ -202,6 +203,20 @@ TIDE_API void tide_device_get_options(tide_device_cache* device, tide_device_opt
 //          calls.
 TIDE_API TIDE_NODISCARD tide_status tide_device_alloc(tide_device_cache* device, tide_stream stream,
                                                       size_t bytes, tide_block* out);
+
+// Does the same on a stream that may be destroyed at any time after this call, without notice: one that
+// belongs to another library. The stream must exist during the call. The allocator calls it only then, and at
+// a release where tide_device_record() announced it.
+// With the policy `tide`, released memory serves the same stream at once. It serves others when all work that
+// was queued on the device until then has passed, and they never wait for it. A new stream with the handle of
+// one that is gone is recognised if the machine numbers its streams: see tide_machine_stream_info(). Where
+// the machine lacks event_record_all, or captures are open, memory may lie idle until a request would fail
+// without it, or until the allocator is trimmed: then the host waits for the device.
+// With the policy `torch`, in private pools, and on a default stream, memory is used as that of
+// tide_device_alloc(): a stream is known by its handle.
+// Errors: also TIDE_ERR_HANDLE for a stream that does not exist (cuda cannot tell).
+TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_external(tide_device_cache* device, tide_stream stream,
+                                                               size_t bytes, tide_block* out);
 
 // Releases a block. Later requests on its own stream may use the memory at once. If tide_device_record()
 // announced work on other streams, the block is not used again before that work is done. Releasing a block

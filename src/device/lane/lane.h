@@ -128,6 +128,8 @@ tide_status tide__lane_find(tide_device_cache* device, tide__pool* pool, tide_st
 // The first lane of a pool, and the next one, by rising stream; NULL at the end.
 tide__lane* tide__lane_next(tide_device_cache* device, tide__pool* pool, tide__lane* lane);
 void tide__lane_fini(tide_device_cache* device, tide__lane* lane);
+// A new lane of the default pool for an external stream, which no table finds; NULL if there is no memory.
+tide__lane* tide__lane_new_external(tide_device_cache* device, tide_stream stream);
 // The stream is gone: no request finds its lanes any more.
 void tide__lanes_close(tide_device_cache* device, tide_stream stream);
 // Gives the lanes of a pool, which must be empty, back to the allocator; and their tables.

@@ -91,14 +91,22 @@ void tide__timeline_init(tide_device_cache* device) {
   tide__waits_init(&device->waits, device->machine, device->heap, &callbacks, device, options);
 }
 
+// An external stream may be gone, and is not asked.
+static bool block_is_scoped(tide_device_cache* device, const tide__block* block) {
+  const tide__lane* const lane = tide__block_lane(block);
+  return tide__load_relaxed(&lane->is_external) ? tide__has_scopes(device)
+                                                : tide__is_capturing(device, lane->stream);
+}
+
 void tide__timeline_add(tide_device_cache* device, tide__block* block, const tide__call_context* context) {
   tide__call_context now = *context;
-  block->is_scoped = tide__is_capturing(device, tide__block_lane(block)->stream);
+  block->is_scoped = block_is_scoped(device, block);
   if (!block->is_scoped) {
     tide__waits_begin(&device->waits, &block->waiter, &now);
     return;
   }
-  if (tide__device_options(device)->is_capture_reuse) tide__markers_make(device, block);
+  const bool is_external = tide__load_relaxed(&tide__block_lane(block)->is_external);
+  if (tide__device_options(device)->is_capture_reuse && !is_external) tide__markers_make(device, block);
   tide__waits_defer(&device->waits, &block->waiter);
 }
 

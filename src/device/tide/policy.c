@@ -280,6 +280,7 @@ static tide_status rung_wait(tide__request* request, tide__block** out) {
 static tide_status rung_give_back(tide__request* request, tide__block** out) {
   if (request->is_capturing) return TIDE_OK;
   TIDE_TRY(tide__timeline_wait(request->device, NULL, &request->context));
+  tide__ignore(tide__external_synchronize(request->device));
   TIDE_TRY(tide_search(request, out));
   if (*out != NULL) return TIDE_OK;
   TIDE_TRY(rung_make(request, out));
@@ -321,7 +322,10 @@ static tide_status tide_recover(tide__request* request, tide__block** out) {
 
 // Returns the blocks of thread caches to their lanes, and unmaps views that no block is in.
 static tide_status tide_let_go(tide_device_cache* device, tide__pool* pool) {
-  if (pool == &device->default_pool) tide__tcache_flush(device);
+  if (pool == &device->default_pool) {
+    tide__tcache_flush(device);
+    TIDE_TRY(tide__external_synchronize(device));
+  }
   return tide__views_trim(device, pool);
 }
 
