@@ -43,8 +43,10 @@ void tide__totals_add(tide_device_cache* device, tide__tally* tally);
 // A released block begins or ends its wait. The tally of its lane must have been added before.
 void tide__totals_wait_begin(tide_device_cache* device, const tide__block* block);
 void tide__totals_wait_end(tide_device_cache* device, const tide__block* block);
-void tide__totals_count(tide_device_cache* device, size_t field_offset);
-#define TIDE__COUNT(device, field) tide__totals_count((device), offsetof(tide_device_stats, field))
+void tide__totals_count(tide_device_cache* device, size_t field_offset, uint64_t count);
+#define TIDE__COUNT_MANY(device, field, count) \
+  tide__totals_count((device), offsetof(tide_device_stats, field), (count))
+#define TIDE__COUNT(device, field) TIDE__COUNT_MANY(device, field, 1)
 void tide__totals_oversize(tide_device_cache* device, bool is_rise);
 
 // ---------------------------------------------------------------------------------------------------

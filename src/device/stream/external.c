@@ -186,7 +186,9 @@ tide_status tide__external_synchronize(tide_device_cache* device) {
   for (lane = external_next(device, NULL); lane != NULL; lane = external_next(device, lane)) {
     tide__marks_begin_pass(lane);
   }
+  const uint64_t begin_ns = tide__host_wait_begin(device);
   const tide_status status = tide_machine_device_synchronize(device->machine, device->index);
+  tide__host_wait_end(device, begin_ns);
   for (lane = external_next(device, NULL); lane != NULL; lane = external_next(device, lane)) {
     tide__marks_end_pass(lane, status == TIDE_OK);
   }

@@ -340,7 +340,8 @@ static bool waited_get_room(tide_device_cache* device, tide__lane* lane, uint32_
 }
 
 // The event is not used for another mark meanwhile: that takes the turn.
-static tide_status lane_wait_for(tide_device_cache* device, tide__lane* lane, tide__lane* other) {
+static tide_status lane_wait_for(tide_device_cache* device, tide__lane* lane, tide__lane* other,
+                                 bool* out_waits) {
   tide__marks* const marks = &other->marks;
   const uint64_t number = other->wanted;
   TIDE_REQUIRE(waited_get_room(device, lane, other->number), TIDE_ERR_NO_MEMORY,
@@ -354,6 +355,7 @@ static tide_status lane_wait_for(tide_device_cache* device, tide__lane* lane, ti
   turn_leave(marks);
   TIDE_TRY(status);
   if (must_wait) TIDE__COUNT(device, num_stream_waits);
+  *out_waits = *out_waits || must_wait;
   tide__mutex_lock(&lane->lock);
   lane->waited[other->number] = tide__max(lane->waited[other->number], number);
   if (lane->is_unlisted) lane->unmarked = tide__lane_next_stamp(lane);
@@ -366,13 +368,15 @@ void tide__marks_forget_wanted(tide_device_cache* device, const tide__lane* lane
   for (; other != NULL; other = tide__lane_next(device, lane->pool, other)) other->wanted = 0;
 }
 
-tide_status tide__marks_wait(tide_device_cache* device, tide__lane* lane) {
+tide_status tide__marks_wait(tide_device_cache* device, tide__lane* lane, uint64_t bytes) {
   tide_status status = TIDE_OK;
+  bool waits = false;
   tide__lane* other = tide__lane_next(device, lane->pool, NULL);
   for (; other != NULL; other = tide__lane_next(device, lane->pool, other)) {
-    if (other->wanted != 0 && status == TIDE_OK) status = lane_wait_for(device, lane, other);
+    if (other->wanted != 0 && status == TIDE_OK) status = lane_wait_for(device, lane, other, &waits);
     other->wanted = 0;
   }
+  if (waits) TIDE__COUNT_MANY(device, stream_wait_bytes, bytes);
   return status;
 }
 

@@ -45,10 +45,10 @@ void tide__handle_note_use_locked(tide_device_cache* device, tide__handle* handl
 typedef enum tide__readiness { TIDE__READY, TIDE__READY_AFTER_WAIT, TIDE__READY_LATER } tide__readiness;
 tide__readiness tide__handle_readiness(tide_device_cache* device, const tide__handle* handle, uint64_t from,
                                        uint64_t to, const tide__lane* lane);
-// Requests the waits that a lane needs for that; makes its stream wait for all that were requested; or drops
-// them. The caller has the gate.
+// Requests the waits that a lane needs for that; makes its stream wait for all that were requested, to use so
+// many bytes; or drops them. The caller has the gate.
 void tide__handle_want_locked(const tide__handle* handle, uint64_t from, uint64_t to, const tide__lane* lane);
-tide_status tide__marks_wait(tide_device_cache* device, tide__lane* lane);
+tide_status tide__marks_wait(tide_device_cache* device, tide__lane* lane, uint64_t bytes);
 void tide__marks_forget_wanted(tide_device_cache* device, const tide__lane* lane);
 // May the lane's own stream wait? Not in a capture.
 bool tide__marks_can_wait(tide_device_cache* device, const tide__lane* lane);
@@ -79,6 +79,9 @@ tide_status tide__timeline_wait(tide_device_cache* device, const tide__pool* poo
 // Waits for the oldest event of a lane's blocks; false when there is none.
 tide_status tide__timeline_wait_one(tide_device_cache* device, const tide__lane* lane,
                                     const tide__call_context* context, bool* out_waited);
+// Around a wait of the host: returns the machine's time, or 0; and counts the time since.
+uint64_t tide__host_wait_begin(tide_device_cache* device);
+void tide__host_wait_end(tide_device_cache* device, uint64_t begin_ns);
 static inline bool tide__timeline_is_empty(tide_device_cache* device) {
   return tide__waits_is_empty(&device->waits);
 }

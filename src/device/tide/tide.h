@@ -47,7 +47,8 @@ typedef struct tide__growth {
   uint64_t slack_left;
   uint64_t idle_left;  // the same for a small program, before a view is used
   uint64_t limit_left;
-  bool can_wait;  // the request's stream may wait for marks of others
+  bool can_wait;      // the request's stream may wait for marks of others
+  bool avoids_waits;  // it could, but new memory is better
 } tide__growth;
 // The smallest handle; all are multiples of it.
 uint64_t tide__home_unit(tide_device_cache* device);
