@@ -8,6 +8,10 @@
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
+// The steps of a request are written once and compiled twice, so that requests on external streams cost the
+// others nothing.
+#define ALWAYS_INLINE __attribute__((always_inline)) static inline
+
 // Hands out a BUSY block that the ladder brought.
 static tide_status request_finish(tide__request* request, tide__block* block, tide_block* out) {
   tide__lane* const lane = tide__load_relaxed(&block->lane);
@@ -41,7 +45,7 @@ static tide_status request_prepare(tide__request* request, tide__block* block, t
 
 // Searches the free index once, as the policy does, and hands the block out. *out_found is false if none
 // fits.
-static tide_status request_search(tide__request* request, tide_block* out, bool* out_found) {
+ALWAYS_INLINE tide_status request_search(tide__request* request, tide_block* out, bool* out_found) {
   const tide__policy* const policy = request->policy;
   tide__lane* const lane = request->lane;
   tide__tally* const tally = tide__lane_open(request->device, lane);
@@ -70,7 +74,7 @@ static inline void request_init(tide__request* request, tide_device_cache* devic
 }
 
 // The first steps of every request: frees blocks whose work is done, and chooses the pool and the lane.
-static inline tide_status request_begin(tide__request* request, bool is_external) {
+ALWAYS_INLINE tide_status request_begin(tide__request* request, bool is_external) {
   tide_device_cache* const device = request->device;
   const uint32_t detours = tide__load_relaxed(&device->detours);
   request->options = &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish
@@ -95,7 +99,7 @@ static inline tide_status request_begin(tide__request* request, bool is_external
   return TIDE_OK;
 }
 
-static inline tide_status request_find(tide__request* request, tide_block* out) {
+ALWAYS_INLINE tide_status request_find(tide__request* request, tide_block* out) {
   bool is_found = false;
   if (request->device->has_tcaches && tide__tcache_serve(request)) {
     TIDE_TRY(tide__tcache_search(request, out, &is_found));
@@ -109,7 +113,7 @@ static inline tide_status request_find(tide__request* request, tide_block* out) 
   return request_finish(request, block, out);
 }
 
-static inline tide_status request_serve(tide__request* request, tide_block* out) {
+static tide_status request_serve(tide__request* request, tide_block* out) {
   tide_status status = request_begin(request, false);
   if (status == TIDE_OK) status = request_find(request, out);
   if (request->visited != NULL) tide__pool_leave(request->device, request->visited);
