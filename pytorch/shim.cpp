@@ -797,6 +797,18 @@ TIDE_API void tidemark_torch_use_machine(tide_machine* machine) { tidemark::othe
 TIDE_API tide_machine* tidemark_torch_machine(void) { return tidemark::machine(); }
 TIDE_API tide_device_cache* tidemark_torch_device(int index) { return tide_device_default(index); }
 
+// How often streams waited for each other's memory, for how many bytes, how often new memory was reserved
+// instead, and how long the host waited, in nanoseconds. Zeros for a device without an allocator.
+TIDE_API void tidemark_torch_waits(int index, int64_t out[4]) {
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  tide_device_cache* const device = tide_device_default(index);
+  const bool is_there = device != nullptr && tide_device_get_stats(device, &stats) == TIDE_OK;
+  out[0] = is_there ? stats.num_stream_waits : 0;
+  out[1] = is_there ? stats.stream_wait_bytes : 0;
+  out[2] = is_there ? stats.num_waits_avoided : 0;
+  out[3] = is_there ? stats.host_wait_ns : 0;
+}
+
 TIDE_API void tidemark_torch_last_oom(tide_oom* out) {
   const std::lock_guard<std::mutex> guard(tidemark::oom_lock);
   *out = tidemark::last_oom;

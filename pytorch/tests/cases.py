@@ -258,6 +258,29 @@ def external_streams(torch, count=10000, window=4):
     return torch.cuda.max_memory_reserved() // MIB
 
 
+def waits(torch, blocks=8, size=32 * MIB):
+    """Memory that goes from a busy stream to another is counted in stats(): a wait, or new memory instead."""
+    import tidemark.torch
+    fresh(torch)
+    before = tidemark.torch.stats()["waits"]
+    equal(sorted(before), ["avoided", "host_ns", "stream_wait_bytes", "stream_waits"], "the names")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.empty(MIB, dtype=torch.uint8, device="cuda")  # makes the stream known
+    held = [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(blocks)]
+    torch.cuda._sleep(200_000_000)
+    del held
+    with torch.cuda.stream(side):
+        tensor = torch.full((blocks * size,), 7, dtype=torch.uint8, device="cuda")
+    side.synchronize()
+    check(bool((tensor == 7).all()), "the contents are wrong")
+    after = tidemark.torch.stats()["waits"]
+    rose = {name: after[name] - before[name] for name in after}
+    check(rose["stream_waits"] + rose["avoided"] > 0 or sys.argv[1] != "tide", f"nothing was counted: {rose}")
+    equal(sys.argv[1] == "torch" and rose["stream_waits"] > 0, False, "a wait under policy torch")
+    return rose
+
+
 def graphs(torch):
     """Two graphs in one pool repeat the results of eager code, and their memory is freed."""
     torch._C._cuda_clearCublasWorkspaces()  # PyTorch keeps one for each stream, even in the pool of a capture
@@ -533,7 +556,8 @@ def losses(torch):
 
 # Cases that leave nothing behind run in one process, the others alone.
 TOGETHER = [both_doors, statistics, raw_memory, contents, fraction, out_of_memory, settings, record_stream,
-            record_stream_frees_under_pressure, graphs, pools, history, profiler, cudnn_benchmark, pinned, threads]
+            record_stream_frees_under_pressure, waits, graphs, pools, history, profiler, cudnn_benchmark, pinned,
+            threads]
 ALONE = [graph_trees, external_streams, fork, fork_before_use, live_at_exit, ipc, unmodified_script, losses]
 CASES = {case.__name__: case for case in TOGETHER + ALONE}
 
