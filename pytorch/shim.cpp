@@ -279,11 +279,30 @@ std::string oom_text(const tide_oom& oom) {
   TORCH_CHECK_WITH(OutOfMemoryError, false, text.c_str());
 }
 
-void* take(int index, size_t bytes, cudaStream_t stream) {
+// A stream that a request is made on. PyTorch never destroys streams of its own. The id of another library's
+// stream is its handle, and that library may destroy it at any time.
+struct Place {
+  explicit Place(const c10::cuda::CUDAStream& stream)
+      : handle(stream.stream()), is_external(stream.id() == reinterpret_cast<intptr_t>(handle)) {}
+
+  // A stream that is known by its handle alone counts as external, unless it is the current one.
+  Place(cudaStream_t stream, const Place& current)
+      : handle(stream), is_external(stream != current.handle || current.is_external) {}
+
+  static Place now(DeviceIndex index) { return Place(c10::cuda::getCurrentCUDAStream(index)); }
+
+  cudaStream_t handle;
+  bool is_external;  // also true for the default stream, which the library knows
+};
+
+void* take(int index, size_t bytes, const Place& place) {
   tide_block block = { nullptr, 0 };
   tide_device_cache* const device = devices.at(index);
   const Call call;
-  const tide_status status = tide_device_alloc(device, stream_of(stream), bytes, &block);
+  const tide_stream stream = stream_of(place.handle);
+  const bool is_external = C10_UNLIKELY(place.is_external && place.handle != nullptr);
+  const tide_status status = is_external ? tide_device_alloc_external(device, stream, bytes, &block)
+                                         : tide_device_alloc(device, stream, bytes, &block);
   if (C10_UNLIKELY(status != TIDE_OK)) raise_alloc(status, index, bytes);
   if (C10_UNLIKELY(pending)) {
     (void)!tide_device_release(device, block);
@@ -414,7 +433,7 @@ public:
   // Memory.
   c10::DataPtr allocate(size_t bytes) override {
     const DeviceIndex index = c10::cuda::current_device();
-    void* const address = take(index, bytes, c10::cuda::getCurrentCUDAStream(index).stream());
+    void* const address = take(index, bytes, Place::now(index));
     return { address, address, &give, c10::Device(c10::kCUDA, index) };
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give; }
@@ -423,10 +442,11 @@ public:
   }
   void* raw_alloc(size_t bytes) override {
     const DeviceIndex index = c10::cuda::current_device();
-    return take(index, bytes, c10::cuda::getCurrentCUDAStream(index).stream());
+    return take(index, bytes, Place::now(index));
   }
   void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override {
-    return take(c10::cuda::current_device(), bytes, stream);
+    const DeviceIndex index = c10::cuda::current_device();
+    return take(index, bytes, Place(stream, Place::now(index)));
   }
   void raw_delete(void* address) override { give(address); }
   void recordStream(const c10::DataPtr& data, c10::cuda::CUDAStream stream) override {
@@ -776,6 +796,18 @@ TIDE_API void tidemark_torch_name_holders(void (*write)(int device, char* text, 
 TIDE_API void tidemark_torch_use_machine(tide_machine* machine) { tidemark::other_machine = machine; }
 TIDE_API tide_machine* tidemark_torch_machine(void) { return tidemark::machine(); }
 TIDE_API tide_device_cache* tidemark_torch_device(int index) { return tide_device_default(index); }
+
+// How often streams waited for each other's memory, for how many bytes, how often new memory was reserved
+// instead, and how long the host waited, in nanoseconds. Zeros for a device without an allocator.
+TIDE_API void tidemark_torch_waits(int index, int64_t out[4]) {
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  tide_device_cache* const device = tide_device_default(index);
+  const bool is_there = device != nullptr && tide_device_get_stats(device, &stats) == TIDE_OK;
+  out[0] = is_there ? stats.num_stream_waits : 0;
+  out[1] = is_there ? stats.stream_wait_bytes : 0;
+  out[2] = is_there ? stats.num_waits_avoided : 0;
+  out[3] = is_there ? stats.host_wait_ns : 0;
+}
 
 TIDE_API void tidemark_torch_last_oom(tide_oom* out) {
   const std::lock_guard<std::mutex> guard(tidemark::oom_lock);

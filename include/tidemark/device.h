@@ -20,7 +20,8 @@
 //   with tide_device_record(). This is not needed if, before the release, that work is done or the block's
 //   own stream waits for it.
 // - A stream must exist until all blocks that were allocated on it are released, unless it was closed with
-//   tide_device_close_stream(). After their release the stream may be destroyed.
+//   tide_device_close_stream() or the blocks were allocated with tide_device_alloc_external(). After their
+//   release the stream may be destroyed.
 // - Sizes are rounded up to multiples of 512 bytes. Addresses are aligned to at least 512 bytes.
 // - An allocator belongs to the process that made it, like its machine. In a child of fork(), requests and
 //   other calls that change the allocator return TIDE_ERR_STATE. Releasing a block or freeing the allocator
@@ -121,6 +122,9 @@ typedef struct tide_device_options {
   // How many handles of the smallest size may be idle for each stream, at most 16 streams counted, before
   // streams share memory. If the slack is larger, it applies instead [tide_idle_handles]; up to 65536.
   uint32_t tide_idle_handles;
+  // How much more than tide_slack may be reserved, as a fraction of the peak, before a stream waits for work
+  // of another that has not passed [tide_wait_slack]; 0 to 1; 0: streams wait as soon as that saves memory.
+  double tide_wait_slack;
 } tide_device_options;
 // clang-format off
 #define TIDE_DEVICE_OPTIONS_INIT                                                                     \
@@ -136,7 +140,8 @@ typedef struct tide_device_options {
     TIDE_FIELD(captures_by_stream, false), TIDE_FIELD(address_reserve, { 0.0, 0 }),                  \
     TIDE_FIELD(tide_slack, 0.005), TIDE_FIELD(tide_least_handle_bytes, (uint64_t)2 << 20),           \
     TIDE_FIELD(tide_most_handle_bytes, (uint64_t)128 << 20), TIDE_FIELD(tide_stitch_share, 0.05),    \
-    TIDE_FIELD(tide_floor_bytes, 0), TIDE_FIELD(tide_idle_handles, 4) }
+    TIDE_FIELD(tide_floor_bytes, 0), TIDE_FIELD(tide_idle_handles, 4),                               \
+    TIDE_FIELD(tide_wait_slack, 0.005) }
 // clang-format on
 
 // Reads a text in PyTorch's grammar, "key:value,key:value", into options. "=" may stand for the ":" after a
@@ -202,6 +207,20 @@ TIDE_API void tide_device_get_options(tide_device_cache* device, tide_device_opt
 //          calls.
 TIDE_API TIDE_NODISCARD tide_status tide_device_alloc(tide_device_cache* device, tide_stream stream,
                                                       size_t bytes, tide_block* out);
+
+// Does the same on a stream that may be destroyed at any time after this call, without notice: one that
+// belongs to another library. The stream must exist during the call. The allocator calls it only then, and at
+// a release where tide_device_record() announced it.
+// With the policy `tide`, released memory serves the same stream at once. It serves others when all work that
+// was queued on the device until then has passed, and they never wait for it. A new stream with the handle of
+// one that is gone is recognised if the machine numbers its streams: see tide_machine_stream_info(). Where
+// the machine lacks event_record_all, or captures are open, memory may lie idle until a request would fail
+// without it, or until the allocator is trimmed: then the host waits for the device.
+// With the policy `torch`, in private pools, and on a default stream, memory is used as that of
+// tide_device_alloc(): a stream is known by its handle.
+// Errors: also TIDE_ERR_HANDLE for a stream that does not exist (cuda cannot tell).
+TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_external(tide_device_cache* device, tide_stream stream,
+                                                               size_t bytes, tide_block* out);
 
 // Releases a block. Later requests on its own stream may use the memory at once. If tide_device_record()
 // announced work on other streams, the block is not used again before that work is done. Releasing a block
@@ -434,7 +453,10 @@ TIDE_API void tide_restore_delta_clear(tide_restore_delta* delta);
   X(num_device_alloc)     /* segments made, and mappings */                           \
   X(num_device_free)      /* segments given back, and unmappings */                   \
   X(num_oom_rejections)   /* requests that failed at once: see rejects_early */       \
-  X(num_stream_waits)     /* waits of a stream for the last use of memory it takes */
+  X(num_stream_waits)     /* waits of a stream for the last use of memory it takes */ \
+  X(stream_wait_bytes)    /* bytes of the blocks whose stream waits so */             \
+  X(num_waits_avoided)    /* requests that got new memory instead: tide_wait_slack */ \
+  X(host_wait_ns)         /* time that calls waited for work of the device */
 
 typedef struct tide_device_stats {
   uint32_t size;  // set by TIDE_DEVICE_STATS_INIT
@@ -449,6 +471,9 @@ typedef struct tide_device_stats {
   uint64_t max_split_bytes;  // when the allocator was made
 } tide_device_stats;
 #define TIDE_DEVICE_STATS_INIT TIDE_SIZED(tide_device_stats)
+
+// How long a stream waits on the device is not known: the allocator's events have no times. host_wait_ns is in
+// the machine's time. It counts waits for announced work and for external streams, in requests and trims.
 
 // Current values are exact. With several threads, peaks are approximate: a thread adds its changes in groups
 // of up to 1024 calls or, for large blocks of the policy `tide`, of up to 4 MiB. With that policy, allocated

@@ -90,7 +90,7 @@ typedef struct tide_dry_costs {
   uint64_t raw_release_large;      // raw_release above
   uint64_t pinned;                 // pinned_alloc, _release, _register, _unregister, and
   uint64_t pinned_per_mib;         //   for each MiB
-  uint64_t event_record;           // event_record
+  uint64_t event_record;           // event_record and event_record_all
   uint64_t event_query;            // event_query
   uint64_t other;                  // any other call
 } tide_dry_costs;
@@ -327,6 +327,14 @@ TIDE_API tide_status tide_machine_event_free(tide_machine* machine, tide_event e
 // Records the end of the work queued so far on a stream of the event's device. It replaces an earlier record.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_event_record(tide_machine* machine, int device,
                                                               tide_event event, tide_stream stream);
+// Records the end of the work queued so far on all streams of the event's device, also on streams that are
+// freed. It makes no call on a stream. The event can be queried and synchronized. No stream should wait for
+// it, because work before the record may wait for that stream.
+// While a stream of the device is captured, the call returns TIDE_ERR_CAPTURE. The capture is not harmed,
+// except on cuda that of a non-blocking stream, which the machine cannot notice: the driver invalidates it.
+// Errors: also TIDE_ERR_UNSUPPORTED on cuda with drivers before CUDA 12.5.
+TIDE_API TIDE_NODISCARD tide_status tide_machine_event_record_all(tide_machine* machine, int device,
+                                                                  tide_event event);
 // Returns whether the work before the last record is done: true for an event that was never recorded. The
 // second function waits for it.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_event_query(tide_machine* machine, tide_event event,
@@ -479,7 +487,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_physical_import(tide_machine* m
   X(CAPTURE_TERMINALS, capture_terminals) X(NODE_DEPENDENCIES, node_dependencies) X(LAUNCH, launch)        \
   X(LAUNCH_FREE, launch_free) X(PEER_QUERY, peer_query) X(PEER_ENABLE, peer_enable)                        \
   X(PEER_DISABLE, peer_disable) X(RAW_EXPORT, raw_export) X(RAW_IMPORT, raw_import)                        \
-  X(RAW_UNIMPORT, raw_unimport) X(PHYSICAL_EXPORT, physical_export) X(PHYSICAL_IMPORT, physical_import)
+  X(RAW_UNIMPORT, raw_unimport) X(PHYSICAL_EXPORT, physical_export) X(PHYSICAL_IMPORT, physical_import)    \
+  X(EVENT_RECORD_ALL, event_record_all)
 
 typedef enum tide_call {
 #define TIDE_CALL_ENUM(upper, lower) TIDE_CALL_##upper,

@@ -121,7 +121,7 @@ typedef struct tide_machine_ops {
   tide_status (*stream_wait)(void* self, int device, tide_stream stream, tide_event event);
   tide_status (*device_synchronize)(void* self, int device);
 
-  // Events: all five or none.
+  // Events: all five or none; see also event_record_all.
   tide_status (*event_new)(void* self, int device, tide_event* out);
   tide_status (*event_free)(void* self, tide_event event);
   tide_status (*event_record)(void* self, int device, tide_event event, tide_stream stream);
@@ -162,6 +162,9 @@ typedef struct tide_machine_ops {
   tide_status (*physical_export)(void* self, tide_physical physical, tide_physical_share* out);
   tide_status (*physical_import)(void* self, int device, const tide_physical_share* share,
                                  tide_physical* out);
+
+  // With events only. Absent: the allocator waits for the device where it cannot use this.
+  tide_status (*event_record_all)(void* self, int device, tide_event event);
 } tide_machine_ops;
 
 // Creates a machine from a table and a state. The table is copied. The machine owns the state and frees it

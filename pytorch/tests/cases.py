@@ -244,6 +244,69 @@ def record_stream_frees_under_pressure(torch):
     fresh(torch)
 
 
+def external_streams(torch, count=10000, window=4):
+    """Streams of another library: half of them are destroyed before their tensors are released."""
+    import ctypes
+    driver = ctypes.CDLL("libcuda.so.1")
+    torch.zeros(1, device="cuda")  # makes the context current
+    fresh(torch)
+    reserved = torch.cuda.memory_reserved()
+    held = []
+
+    def release(is_checked):
+        tensor, value, stream = held.pop(0)
+        if is_checked:
+            torch.cuda.synchronize()
+            check(bool((tensor == value).all()), f"a tensor of {tensor.numel()} bytes has other contents than {value}")
+        del tensor
+        if stream is not None:
+            equal(driver.cuStreamDestroy_v2(stream), 0, "the result of cuStreamDestroy")
+
+    for i in range(count):
+        stream = ctypes.c_void_p()
+        equal(driver.cuStreamCreate(ctypes.byref(stream), i % 2), 0, "the result of cuStreamCreate")
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream.value)):
+            tensor = torch.full(((4 + i * 5 % 25) * MIB,), i % 251, dtype=torch.uint8, device="cuda")
+            torch.zeros(1000, device="cuda")  # a small one, released at once
+        if i // 2 % 2 == 0:
+            equal(driver.cuStreamDestroy_v2(stream), 0, "the result of cuStreamDestroy")
+            stream = None
+        held.append((tensor, i % 251, stream))
+        del tensor
+        if len(held) == window:
+            release(is_checked=i % 100 == 0)
+        torch.full(((4 + i * 7 % 40) * MIB,), 1, dtype=torch.uint8, device="cuda")  # on the main stream
+    while held:
+        release(is_checked=True)
+    torch.cuda.synchronize()
+    if sys.argv[1] == "tide":
+        check(torch.cuda.memory_reserved() - reserved < 2048 * MIB, "memory of streams that are gone stays unused")
+    return torch.cuda.max_memory_reserved() // MIB
+
+
+def waits(torch, blocks=8, size=32 * MIB):
+    """Memory that goes from a busy stream to another is counted in stats(): a wait, or new memory instead."""
+    import tidemark.torch
+    fresh(torch)
+    before = tidemark.torch.stats()["waits"]
+    equal(sorted(before), ["avoided", "host_ns", "stream_wait_bytes", "stream_waits"], "the names")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.empty(MIB, dtype=torch.uint8, device="cuda")  # makes the stream known
+    held = [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(blocks)]
+    torch.cuda._sleep(200_000_000)
+    del held
+    with torch.cuda.stream(side):
+        tensor = torch.full((blocks * size,), 7, dtype=torch.uint8, device="cuda")
+    side.synchronize()
+    check(bool((tensor == 7).all()), "the contents are wrong")
+    after = tidemark.torch.stats()["waits"]
+    rose = {name: after[name] - before[name] for name in after}
+    check(rose["stream_waits"] + rose["avoided"] > 0 or sys.argv[1] != "tide", f"nothing was counted: {rose}")
+    equal(sys.argv[1] == "torch" and rose["stream_waits"] > 0, False, "a wait under policy torch")
+    return rose
+
+
 def graphs(torch):
     """Two graphs in one pool repeat the results of eager code, and their memory is freed."""
     torch._C._cuda_clearCublasWorkspaces()  # PyTorch keeps one for each stream, even in the pool of a capture
@@ -519,8 +582,9 @@ def losses(torch):
 
 # Cases that leave nothing behind run in one process, the others alone.
 TOGETHER = [both_doors, statistics, raw_memory, contents, fraction, out_of_memory, holders, settings, record_stream,
-            record_stream_frees_under_pressure, graphs, pools, history, profiler, cudnn_benchmark, pinned, threads]
-ALONE = [graph_trees, fork, fork_before_use, live_at_exit, ipc, unmodified_script, losses]
+            record_stream_frees_under_pressure, waits, graphs, pools, history, profiler, cudnn_benchmark, pinned,
+            threads]
+ALONE = [graph_trees, external_streams, fork, fork_before_use, live_at_exit, ipc, unmodified_script, losses]
 CASES = {case.__name__: case for case in TOGETHER + ALONE}
 
 

@@ -8,6 +8,10 @@
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
+// The steps of a request are written once and compiled twice, so that requests on external streams cost the
+// others nothing.
+#define ALWAYS_INLINE __attribute__((always_inline)) static inline
+
 // Hands out a BUSY block that the ladder brought.
 static tide_status request_finish(tide__request* request, tide__block* block, tide_block* out) {
   tide__lane* const lane = tide__load_relaxed(&block->lane);
@@ -41,7 +45,7 @@ static tide_status request_prepare(tide__request* request, tide__block* block, t
 
 // Searches the free index once, as the policy does, and hands the block out. *out_found is false if none
 // fits.
-static tide_status request_search(tide__request* request, tide_block* out, bool* out_found) {
+ALWAYS_INLINE tide_status request_search(tide__request* request, tide_block* out, bool* out_found) {
   const tide__policy* const policy = request->policy;
   tide__lane* const lane = request->lane;
   tide__tally* const tally = tide__lane_open(request->device, lane);
@@ -70,7 +74,7 @@ static inline void request_init(tide__request* request, tide_device_cache* devic
 }
 
 // The first steps of every request: frees blocks whose work is done, and chooses the pool and the lane.
-static tide_status request_begin(tide__request* request) {
+ALWAYS_INLINE tide_status request_begin(tide__request* request, bool is_external) {
   tide_device_cache* const device = request->device;
   const uint32_t detours = tide__load_relaxed(&device->detours);
   request->options = &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish
@@ -86,7 +90,8 @@ static tide_status request_begin(tide__request* request) {
   if (is_waiting && !request->is_capturing) {
     tide__ignore(tide__timeline_poll(device, &request->context));
   }
-  TIDE_TRY(tide__lane_enter(device, request->pool, request->stream, &request->lane));
+  if (is_external) TIDE_TRY(tide__external_enter(device, request->pool, request->stream, &request->lane));
+  else TIDE_TRY(tide__lane_enter(device, request->pool, request->stream, &request->lane));
   tide__request_decide(request);
   if (request->is_capturing && request->options->is_capture_reuse && is_waiting) {
     TIDE_TRY(tide__capture_reuse(request));
@@ -94,9 +99,8 @@ static tide_status request_begin(tide__request* request) {
   return TIDE_OK;
 }
 
-static tide_status request_serve_inside(tide__request* request, tide_block* out) {
+ALWAYS_INLINE tide_status request_find(tide__request* request, tide_block* out) {
   bool is_found = false;
-  TIDE_TRY(request_begin(request));
   if (request->device->has_tcaches && tide__tcache_serve(request)) {
     TIDE_TRY(tide__tcache_search(request, out, &is_found));
   } else {
@@ -110,7 +114,18 @@ static tide_status request_serve_inside(tide__request* request, tide_block* out)
 }
 
 static tide_status request_serve(tide__request* request, tide_block* out) {
-  const tide_status status = request_serve_inside(request, out);
+  tide_status status = request_begin(request, false);
+  if (status == TIDE_OK) status = request_find(request, out);
+  if (request->visited != NULL) tide__pool_leave(request->device, request->visited);
+  return status;
+}
+
+static tide_status request_serve_external(tide__request* request, tide_block* out) {
+  request->lane = NULL;
+  tide_status status = request_begin(request, true);
+  tide__lane* const lane = request->lane;
+  if (status == TIDE_OK) status = request_find(request, out);
+  if (lane != NULL && lane->is_unlisted) tide__external_leave(request->device, lane);
   if (request->visited != NULL) tide__pool_leave(request->device, request->visited);
   return status;
 }
@@ -213,6 +228,26 @@ tide_status tide_device_alloc(tide_device_cache* device, tide_stream stream, siz
                         tide__load_relaxed(&device->waits.waiting) == 0;
   if (is_short && tide__tcache_alloc(device, stream, bytes, out)) return TIDE_OK;
   return alloc_any(device, stream, bytes, out);
+}
+
+static bool stream_is_default(tide_stream stream) {
+  return stream == NULL || stream == TIDE_STREAM_LEGACY || stream == TIDE_STREAM_PER_THREAD;
+}
+
+tide_status tide_device_alloc_external(tide_device_cache* device, tide_stream stream, size_t bytes,
+                                       tide_block* out) {
+  TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_alloc_external: no %s",
+               device == NULL ? "device" : "out");
+  const bool is_plain = bytes - 1 >= TIDE__MAX_REQUEST - 1 || stream_is_default(stream) ||
+                        (tide__load_relaxed(&device->detours) & (TIDE__IS_INHERITED | TIDE__IS_UNCACHED)) !=
+                            0;
+  if (is_plain) return alloc_any(device, stream, bytes, out);
+  *out = (tide_block){ NULL, 0 };
+  tide__request request;
+  request_init(&request, device, stream, bytes);
+  const tide_status status = request_serve_external(&request, out);
+  tell(device);
+  return audit(device, status);
 }
 
 __attribute__((noinline)) static tide_status release_refused(const void* address) {

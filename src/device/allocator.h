@@ -20,6 +20,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/hash_map.h"
 #include "base/list.h"
 #include "core/bins.h"
 #include "core/capture.h"
@@ -236,6 +237,10 @@ typedef struct tide__lane {
   uint64_t barren_puts[2];       // the same + 1 for the last walk that gave back all it could; likewise
   struct tide__lane* next;       // in the pool, by rising stream; shared under the pools lock
   struct tide__lane* next_idle;  // among the lanes of pools that are gone
+  tide__atomic_u32 is_external;  // the stream may be gone: it is called only by a request on it
+  bool is_unlisted;              // external, and in the default pool: not in the table; see external.c
+  uint64_t stream_number;        // of such a stream; 0: unknown; under the pools lock, like
+  uint32_t guests;               // requests on the stream that are being served
 } tide__lane;
 
 enum { TIDE__MAGAZINES = 64, TIDE__LANE_CACHES = 8 };
@@ -276,6 +281,7 @@ typedef struct tide__pool {
   _Atomic(tide__lane_table*) table;  // owned
   tide__lane* lanes;                 // by rising stream; shared under the pools lock
   uint32_t lane_count;               // likewise
+  uint32_t table_count;              // of these, lanes that the table finds; likewise
 } tide__pool;
 
 // The label of a pool that is gone.
@@ -363,12 +369,14 @@ struct tide_device_cache {
   double stitch_ns_left;         // how much time making views may take from then on
   struct tide__mapping* stuck;   // owned; mappings that the machine refused to undo; tried again later
   uint64_t flushed_at;           // small_served when all magazines were flushed last
+  bool lacks_record_all;         // the machine has no event_record_all
   tide__atomic_u64 crowds;       // the number of crowds so far: see marks.c
   tide__atomic_u64 crowds_over;  // the work of all crowds up to this number has passed
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;
   tide__pools pools;
+  tide__hash_map externals;  // lanes of the default pool by their external stream; changed with the gate
   tide__lane* idle_lanes;
   tide__stray* strays;            // owned
   tide__gone_label* gone_labels;  // owned; the oldest first

@@ -205,6 +205,7 @@ static void settings_free(tide_device_cache* device) {
 static void device_fini(tide_device_cache* device) {
   const tide_heap* const heap = device->heap;
   tide__pool_fini(device, &device->default_pool);
+  tide__hash_map_fini(&device->externals);
   while (device->idle_lanes != NULL) {
     tide__lane* const lane = device->idle_lanes;
     device->idle_lanes = lane->next_idle;

@@ -37,6 +37,7 @@ RANGE(register_threads, tide__is_power_of_two(o->pinned_register_threads) &&
                             o->pinned_register_threads <= TIDE__REGISTER_THREADS_MAX)
 RANGE(pinned_reserve, is_mibs(o->pinned_reserve_bytes))
 RANGE(tide_slack, o->tide_slack >= 0 && o->tide_slack <= 1)
+RANGE(tide_wait_slack, o->tide_wait_slack >= 0 && o->tide_wait_slack <= 1)
 RANGE(tide_stitch_share, o->tide_stitch_share >= 0 && o->tide_stitch_share <= 1)
 RANGE(tide_most_handle, is_handle(o->tide_most_handle_bytes))
 RANGE(tide_least_handle,
@@ -99,6 +100,8 @@ const tide__option_row tide__option_rows[] = {
   { "expandable_segments_reserve", NULL, OPTION_FIELD(address_reserve), TIDE__OPTION_RESERVE,
     reserve_is_valid, "a share of the device's memory above 0, or whole GiB as in 24G" },
   { "tide_slack", NULL, OPTION_FIELD(tide_slack), TIDE__OPTION_REAL, tide_slack_is_valid,
+    "a number from 0 to 1" },
+  { "tide_wait_slack", NULL, OPTION_FIELD(tide_wait_slack), TIDE__OPTION_REAL, tide_wait_slack_is_valid,
     "a number from 0 to 1" },
   { "tide_most_handle_mb", NULL, OPTION_FIELD(tide_most_handle_bytes), TIDE__OPTION_MIBS,
     tide_most_handle_is_valid, "an even number of MiB, at least 2 and up to 1048576" },

@@ -320,6 +320,10 @@ tide_status tide_machine_event_record(tide_machine* machine, int device, tide_ev
   MACHINE_CALL(event_record, EVENT_RECORD, device, 0, event != NULL, device, event, stream);
 }
 
+tide_status tide_machine_event_record_all(tide_machine* machine, int device, tide_event event) {
+  MACHINE_CALL(event_record_all, EVENT_RECORD_ALL, device, 0, event != NULL, device, event);
+}
+
 tide_status tide_machine_event_query(tide_machine* machine, tide_event event, bool* out_done) {
   CLEAR(out_done, false);
   MACHINE_CALL(event_query, EVENT_QUERY, 0, 0, event != NULL && out_done != NULL, event, out_done);

@@ -96,6 +96,84 @@ CHECK(event_record__on_the_legacy_stream_leaves_non_blocking_streams_out) {
   let_go(&held);
 }
 
+static void record_all(tide_machine* m, tide_event event) {
+  const tide_status status = tide_machine_event_record_all(m, 0, event);
+  if (status == TIDE_ERR_UNSUPPORTED) t_skip("%s", tide_last_error()->text);
+  T_OK(status);
+}
+
+CHECK(event_record_all__marks_every_stream_of_the_device) {
+  for (uint32_t flags = 0; flags <= TIDE_STREAM_NON_BLOCKING; flags += TIDE_STREAM_NON_BLOCKING) {
+    const pair p = pair_new(m, flags);
+    for (size_t i = 0; i < 2; ++i) {
+      gate held;
+      hold_up(&held, m, i == 0 ? p.a : p.b);
+
+      record_all(m, p.event);
+
+      T_CHECK(!event_is_done(m, p.event));
+      let_go(&held);
+      T_OK(tide_machine_event_synchronize(m, p.event));
+      T_CHECK(event_is_done(m, p.event));
+    }
+  }
+}
+
+CHECK(event_record_all__does_not_depend_on_later_work) {
+  const pair p = pair_new(m, TIDE_STREAM_NON_BLOCKING);
+  gate held;
+  fill(m, p.a, p.raw, 1);
+  record_all(m, p.event);
+  hold_up(&held, m, p.a);
+
+  T_OK(tide_machine_event_synchronize(m, p.event));
+
+  T_CHECK(event_is_done(m, p.event));
+  let_go(&held);
+}
+
+CHECK(event_record_all__marks_the_work_of_a_stream_that_is_freed) {
+  const pair p = pair_new(m, TIDE_STREAM_NON_BLOCKING);
+  gate held;
+  hold_up(&held, m, p.b);
+  T_OK(tide_machine_event_record(m, 0, p.event, p.b));
+  T_OK(tide_machine_stream_wait(m, 0, p.a, p.event));
+  fill(m, p.a, p.raw, 1);
+  T_OK(tide_machine_stream_free(m, 0, p.a));
+
+  record_all(m, p.event);
+
+  T_CHECK(!event_is_done(m, p.event));
+  let_go(&held);
+  T_OK(tide_machine_event_synchronize(m, p.event));
+}
+
+// A later record on one stream replaces that of all.
+CHECK(event_record_all__is_replaced_by_a_record_of_one_stream) {
+  const pair p = pair_new(m, TIDE_STREAM_NON_BLOCKING);
+  gate held;
+  hold_up(&held, m, p.a);
+  record_all(m, p.event);
+
+  T_OK(tide_machine_event_record(m, 0, p.event, p.b));
+
+  T_OK(tide_machine_event_synchronize(m, p.event));
+  let_go(&held);
+}
+
+CHECK(event_record_all__is_refused_in_a_capture_and_does_not_harm_it) {
+  const pair p = pair_new(m, 0);
+  tide_launch graph = NULL;
+  record_all(m, p.event);  // can it?
+  T_OK(tide_machine_capture_begin(m, 0, p.a, TIDE_CAPTURE_GLOBAL));
+
+  T_STATUS(tide_machine_event_record_all(m, 0, p.event), TIDE_ERR_CAPTURE);
+
+  T_OK(tide_machine_capture_end(m, 0, p.a, &graph));
+  T_OK(tide_machine_launch_free(m, graph));
+  T_CHECK(event_is_done(m, p.event));
+}
+
 CHECK(event__is_done_in_the_order_of_its_stream) {
   enum { COUNT = 100 };
   const tide_stream stream = stream_new(m, 0, 0);

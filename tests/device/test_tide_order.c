@@ -11,6 +11,7 @@
 // Tests
 
 static const char* const tide_host[] = { "host tide", NULL };
+static const char* const tide_dry[] = { "dry tide", NULL };
 
 #define ORDER_TEST(function) DEVICE_TEST_OVER(function, device_tide)
 
@@ -729,6 +730,133 @@ ORDER_TEST(test_tide__memory_that_needs_no_wait_is_taken_first) {
   T_EQ(waits(d), 0);
   let_go(&g);
   expect_filled(m, 0, bytes_of(block), 222, ALL_BYTES);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Waits that are avoided
+
+// Half of the peak, 16 of 32 MiB, may be reserved before a stream waits.
+static void set_wait_slack(tide_device_cache* d) { configure(d, "tide_wait_slack:0.5"); }
+
+// A stream that has no work of another to wait for is done while that is held up.
+static void expect_done(tide_machine* m, tide_stream stream, tide_block block, size_t bytes) {
+  paint(m, stream, block, 222, bytes);
+  stream_finish(m, 0, stream);  // for ever, if it waits
+  expect_filled(m, 0, bytes_of(block), 222, bytes);
+}
+
+ORDER_TEST(test_tide__a_stream_gets_new_memory_rather_than_wait) {
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
+  const comb c = comb_new(m, d, a);
+  gate g;
+  set_wait_slack(d);
+  hold_up(&g, m, a);
+  comb_release(m, d, &c, 111);
+  const int64_t reserved = current(d, reserved_bytes);
+
+  const tide_block block = take(d, b, ALL_BYTES);
+  expect_done(m, b, block, ALL_BYTES);
+
+  T_EQ(waits(d), 0);
+  T_EQ(stats_of(d).num_waits_avoided, 1);
+  T_EQ(stats_of(d).stream_wait_bytes, 0);
+  T_EQ(current(d, reserved_bytes), reserved + (int64_t)ALL_BYTES);
+  let_go(&g);
+  comb_expect(m, &c);
+}
+
+ORDER_TEST(test_tide__a_stream_waits_when_the_second_slack_is_used_up) {
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
+  const comb c = comb_new(m, d, a);
+  gate g;
+  configure(d, "tide_wait_slack:0.25");  // 8 MiB, and the request is for 16
+  hold_up(&g, m, a);
+  comb_release(m, d, &c, 111);
+  const int64_t reserved = current(d, reserved_bytes);
+
+  const tide_block block = take(d, b, ALL_BYTES);
+
+  T_EQ(waits(d), 1);
+  T_EQ(stats_of(d).num_waits_avoided, 0);
+  T_EQ(stats_of(d).stream_wait_bytes, (int64_t)ALL_BYTES);
+  T_EQ(current(d, reserved_bytes), reserved);
+  expect_painted_late(m, b, block, ALL_BYTES, &g);
+}
+
+// The same for memory that returns home.
+ORDER_TEST(test_tide__a_home_grows_rather_than_wait) {
+  loan l;
+  loan_begin(&l, m, d);
+  set_wait_slack(d);
+  const uint64_t before = waits(d);
+
+  const tide_block block = take(d, l.a, HOLE_BYTES);
+  expect_done(m, l.a, block, HOLE_BYTES);
+
+  T_CHECK(block.address != l.c.gaps[0].address);
+  T_EQ(waits(d), before);
+  let_go(&l.g);
+  comb_expect(m, &l.c);
+}
+
+// Work that is done costs no memory.
+ORDER_TEST(test_tide__idle_memory_is_used_before_new_memory_if_its_work_is_done) {
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
+  const comb c = comb_new(m, d, a);
+  set_wait_slack(d);
+  comb_release(m, d, &c, 111);
+  stream_finish(m, 0, a);
+  const int64_t reserved = current(d, reserved_bytes);
+
+  const tide_block block = take(d, b, ALL_BYTES);
+
+  T_EQ(current(d, reserved_bytes), reserved);
+  T_EQ(stats_of(d).num_waits_avoided, 0);
+  give(d, block);
+}
+
+// A limit, or a machine without memory: then a wait is better than a failure.
+ORDER_TEST(test_tide__a_stream_waits_where_no_new_memory_can_be_had) {
+  for (int round = 0; round < 2; ++round) {
+    const tide_stream a = known_new(m, d);
+    const tide_stream b = known_new(m, d);
+    const comb c = comb_new(m, d, a);
+    const uint64_t before = waits(d);
+    gate g;
+    set_wait_slack(d);
+    hold_up(&g, m, a);
+    comb_release(m, d, &c, 111);
+    if (round == 0) limit_to(d, (uint64_t)current(d, reserved_bytes));
+    else break_calls(m, TIDE_CALL_PHYSICAL_NEW, TIDE_ERR_NO_MEMORY, UINT64_MAX);
+
+    const tide_block block = take(d, b, ALL_BYTES);
+
+    T_LT(before, waits(d));
+    T_EQ(stats_of(d).num_waits_avoided, 0);
+    expect_painted_late(m, b, block, ALL_BYTES, &g);
+    limit_to(d, TIDE_NO_LIMIT);
+    tide_machine_fault_clear(m);
+    give(d, block);
+    for (size_t i = 0; i < HOLES; ++i) give(d, c.teeth[i]);
+    trim(d);
+  }
+}
+
+DEVICE_TEST_OVER(test_tide__the_time_that_the_host_waits_is_counted, tide_dry) {
+  const tide_stream a = known_new(m, d);
+  const tide_block block = take(d, NULL, 8 * MIB);
+  limit_to(d, (uint64_t)current(d, reserved_bytes));
+  T_OK(tide_dry_work(m, 0, a, 5000000));
+  give_announced(d, block, a);
+  T_EQ(stats_of(d).host_wait_ns, 0);
+
+  give(d, take(d, NULL, 8 * MIB));
+
+  T_LE(4000000, stats_of(d).host_wait_ns);
+  T_LE(stats_of(d).host_wait_ns, 6000000);
 }
 
 // ---------------------------------------------------------------------------------------------------

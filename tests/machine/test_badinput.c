@@ -180,6 +180,7 @@ EMULATED_TEST(test_badinput__no_address_or_no_size_of_virtual_memory) {
   X(device_synchronize, device)                              \
   X(event_new, device, &out.event)                           \
   X(event_record, device, p.mark, p.known)                   \
+  X(event_record_all, device, p.mark)                        \
   X(copy, device, p.known, p.raw, p.raw + 64, 64)            \
   X(fill, device, p.known, p.raw, 1, 64)                     \
   X(call, device, p.known, call_slow, NULL)                  \
@@ -393,6 +394,7 @@ static void refuse_event(tide_machine* m, tide_event bad) {
   bool is_done = false;
   REFUSED(event_free, TIDE_ERR_HANDLE, bad);
   REFUSED(event_record, TIDE_ERR_HANDLE, 0, bad, NULL);
+  REFUSED(event_record_all, TIDE_ERR_HANDLE, 0, bad);
   REFUSED(event_query, TIDE_ERR_HANDLE, bad, &is_done);
   REFUSED(event_synchronize, TIDE_ERR_HANDLE, bad);
   REFUSED(stream_wait, TIDE_ERR_HANDLE, 0, NULL, bad);
@@ -438,6 +440,7 @@ EMULATED_TEST(test_badinput__no_handle) {
   const size_t unit = granularity(m);
   uint8_t* const range = reserve(m, 0, unit);
   REFUSED(event_record, TIDE_ERR_ARGUMENT, 0, NULL, NULL);
+  REFUSED(event_record_all, TIDE_ERR_ARGUMENT, 0, NULL);
   REFUSED(event_query, TIDE_ERR_ARGUMENT, NULL, &is_done);
   REFUSED(event_synchronize, TIDE_ERR_ARGUMENT, NULL);
   REFUSED(stream_wait, TIDE_ERR_ARGUMENT, 0, NULL, NULL);

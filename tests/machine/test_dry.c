@@ -121,6 +121,7 @@ DRY_TEST(test_dry_costs__of_events_are_small_and_of_other_calls_nothing) {
   bool is_done = false;
 
   PRICE(410, event_record, 0, event, NULL);
+  PRICE(410, event_record_all, 0, event);
   PRICE(280, event_query, event, &is_done);
   PRICE(0, event_synchronize, event);
   PRICE(0, stream_new, 0, 0, 0, &stream);

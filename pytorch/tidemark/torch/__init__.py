@@ -256,9 +256,19 @@ def _needed_shim() -> ctypes.CDLL:
     return _shim
 
 
+def _waits(shim: ctypes.CDLL, index: int) -> dict[str, int]:
+    """What streams of a device waited for."""
+    counts = (ctypes.c_int64 * 4)()
+    shim.tidemark_torch_waits(ctypes.c_int(index), counts)
+    return dict(zip(("stream_waits", "stream_wait_bytes", "avoided", "host_ns"), counts))
+
+
 def stats(device: Any = None) -> dict[str, Any]:
     """PyTorch's statistics of a device and of pinned memory, the utilisation, and counts of driver calls.
 
+    "waits" has how often streams waited on the device for memory of each other, the bytes of the blocks, how often new
+    memory was reserved instead ("avoided"), and the nanoseconds that the host waited for work ("host_ns"). How long
+    streams waited on the device is not measured.
     "utilisation" is the peak of allocated memory divided by the peak of reserved memory. "replaced_by" names the
     allocator that another part of the program installed later. If Tidemark is switched off, PyTorch's part remains.
     """
@@ -272,6 +282,7 @@ def stats(device: Any = None) -> dict[str, Any]:
         "device": flat,
         "host": torch.cuda.host_memory_stats() if hasattr(torch.cuda, "host_memory_stats") else {},
         "utilisation": flat.get("allocated_bytes.all.peak", 0) / reserved if reserved else 1.0,
+        "waits": _waits(shim, torch.cuda._utils._get_device_index(device, optional=True)) if machine else {},
         "driver_calls": library.driver_calls(_library, machine) if _library is not None and machine else {},
         "version": _library.tide_version().decode() if _library is not None else "",
         "replaced_by": _replaced_by(),

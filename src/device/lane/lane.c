@@ -51,7 +51,9 @@ static tide__lane_table* table_for_one_more(tide_device_cache* device, tide__lan
 static void table_publish(tide__pool* pool, tide__lane_table* table) {
   tide__lane_table* const now = tide__load_relaxed(&pool->table);
   if (table == now) return;
-  for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) table_add(table, lane);
+  for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
+    if (!lane->is_unlisted) table_add(table, lane);
+  }
   table->older = now;
   tide__store_release(&pool->table, table);  // pairs with tide__lane_find
 }
@@ -112,12 +114,24 @@ void tide__lane_fini(tide_device_cache* device, tide__lane* lane) {
 }
 
 // Memory goes from stream to stream in the default pool alone. The stream of each thread is another one under
-// the same name, and lends nothing.
+// the same name, and lends nothing. An external stream may be gone at a release.
 static void pool_set_marks_locked(tide_device_cache* device, tide__pool* pool) {
   if (!device->has_tcaches || pool != &device->default_pool || pool->lane_count < 2) return;
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
-    tide__store_relaxed(&lane->makes_marks, lane->stream != TIDE_STREAM_PER_THREAD);
+    const bool is_constant = lane->stream != TIDE_STREAM_PER_THREAD && !lane->is_unlisted;
+    tide__store_relaxed(&lane->makes_marks, is_constant);
   }
+}
+
+static void pool_link_lane_locked(tide_device_cache* device, tide__pool* pool, tide__lane* lane) {
+  tide__lane** place = &pool->lanes;
+  while (*place != NULL && tide__address((*place)->stream) < tide__address(lane->stream)) {
+    place = &(*place)->next;
+  }
+  lane->next = *place;
+  *place = lane;
+  lane->number = pool->lane_count++;
+  pool_set_marks_locked(device, pool);
 }
 
 // Puts a lane into its pool. False if the pool has one for the stream already, or the table is too small.
@@ -126,25 +140,28 @@ static bool pool_add_lane_locked(tide_device_cache* device, tide__pool* pool, ti
   tide__lane_table* const now = tide__load_relaxed(&pool->table);
   if (table_find(now, lane->stream) != NULL) return false;
   if (now != NULL && table != now && table->mask <= now->mask) return false;  // another thread was faster
-  if ((pool->lane_count + 1) * 2 > table->mask + 1) return false;
+  if ((pool->table_count + 1) * 2 > table->mask + 1) return false;
   table_publish(pool, table);
-  tide__lane** place = &pool->lanes;
-  while (*place != NULL && tide__address((*place)->stream) < tide__address(lane->stream)) {
-    place = &(*place)->next;
-  }
-  lane->next = *place;
-  *place = lane;
-  lane->number = pool->lane_count++;
+  pool_link_lane_locked(device, pool, lane);
+  pool->table_count++;
   table_add(table, lane);
-  pool_set_marks_locked(device, pool);
   return true;
+}
+
+static void lane_set(tide__lane* lane, tide__pool* pool, tide_stream stream) {
+  lane->pool = pool;
+  lane->stream = stream;
+  lane->is_unlisted = false;
+  tide__store_relaxed(&lane->key, stream);
+  tide__store_relaxed(&lane->is_closed, 0);
+  tide__store_relaxed(&lane->is_external, 0);
 }
 
 static tide_status lane_make(tide_device_cache* device, tide__pool* pool, tide_stream stream) {
   tide__lane* const lane = lane_new(device);
   TIDE_REQUIRE(lane != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of a stream");
   tide__mutex_lock(&device->pools_lock);
-  const uint32_t count = pool->lane_count;
+  const uint32_t count = pool->table_count;
   tide__lane_table* const now = tide__load_relaxed(&pool->table);
   tide__mutex_unlock(&device->pools_lock);
   tide__lane_table* const table = table_for_one_more(device, now, count);
@@ -152,10 +169,7 @@ static tide_status lane_make(tide_device_cache* device, tide__pool* pool, tide_s
     lane_give_back(device, lane);
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of a stream");
   }
-  lane->pool = pool;
-  lane->stream = stream;
-  tide__store_relaxed(&lane->key, stream);
-  tide__store_relaxed(&lane->is_closed, 0);
+  lane_set(lane, pool, stream);
   tide__mutex_lock(&device->pools_lock);
   const bool is_added = pool_add_lane_locked(device, pool, lane, table);
   tide__mutex_unlock(&device->pools_lock);
@@ -172,6 +186,19 @@ tide_status tide__lane_find(tide_device_cache* device, tide__pool* pool, tide_st
     if (*out != NULL) return TIDE_OK;
     TIDE_TRY(lane_make(device, pool, stream));
   }
+}
+
+tide__lane* tide__lane_new_external(tide_device_cache* device, tide_stream stream) {
+  tide__lane* const lane = lane_new(device);
+  if (lane == NULL) return NULL;
+  lane_set(lane, &device->default_pool, stream);
+  lane->is_unlisted = true;
+  tide__store_relaxed(&lane->key, (tide_stream)lane);
+  tide__store_relaxed(&lane->is_external, 1);
+  tide__mutex_lock(&device->pools_lock);
+  pool_link_lane_locked(device, &device->default_pool, lane);
+  tide__mutex_unlock(&device->pools_lock);
+  return lane;
 }
 
 tide__lane* tide__lane_next(tide_device_cache* device, tide__pool* pool, tide__lane* lane) {
@@ -194,6 +221,7 @@ static void lane_close_locked(tide_device_cache* device, tide__pool* pool, tide_
 // another lane, and uses memory of this one like that of any other stream.
 void tide__lanes_close(tide_device_cache* device, tide_stream stream) {
   tide__mutex_lock(&device->pools_lock);
+  (void)tide__hash_map_take(&device->externals, tide__address(stream));
   lane_close_locked(device, &device->default_pool, stream);
   tide__pool_base* pool = tide__pools_first_locked(&device->pools);
   for (; pool != NULL; pool = tide__pools_after_locked(pool)) {
@@ -209,7 +237,7 @@ void tide__lanes_drop_locked(tide_device_cache* device, tide__pool* pool) {
     lane->next_idle = device->idle_lanes;
     device->idle_lanes = lane;
   }
-  pool->lane_count = 0;
+  pool->lane_count = pool->table_count = 0;
   (void)tide__add_relaxed(&device->lane_drops, 1);
 }
 

@@ -43,8 +43,10 @@ void tide__totals_add(tide_device_cache* device, tide__tally* tally);
 // A released block begins or ends its wait. The tally of its lane must have been added before.
 void tide__totals_wait_begin(tide_device_cache* device, const tide__block* block);
 void tide__totals_wait_end(tide_device_cache* device, const tide__block* block);
-void tide__totals_count(tide_device_cache* device, size_t field_offset);
-#define TIDE__COUNT(device, field) tide__totals_count((device), offsetof(tide_device_stats, field))
+void tide__totals_count(tide_device_cache* device, size_t field_offset, uint64_t count);
+#define TIDE__COUNT_MANY(device, field, count) \
+  tide__totals_count((device), offsetof(tide_device_stats, field), (count))
+#define TIDE__COUNT(device, field) TIDE__COUNT_MANY(device, field, 1)
 void tide__totals_oversize(tide_device_cache* device, bool is_rise);
 
 // ---------------------------------------------------------------------------------------------------
@@ -128,6 +130,8 @@ tide_status tide__lane_find(tide_device_cache* device, tide__pool* pool, tide_st
 // The first lane of a pool, and the next one, by rising stream; NULL at the end.
 tide__lane* tide__lane_next(tide_device_cache* device, tide__pool* pool, tide__lane* lane);
 void tide__lane_fini(tide_device_cache* device, tide__lane* lane);
+// A new lane of the default pool for an external stream, which no table finds; NULL if there is no memory.
+tide__lane* tide__lane_new_external(tide_device_cache* device, tide_stream stream);
 // The stream is gone: no request finds its lanes any more.
 void tide__lanes_close(tide_device_cache* device, tide_stream stream);
 // Gives the lanes of a pool, which must be empty, back to the allocator; and their tables.

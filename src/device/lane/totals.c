@@ -46,9 +46,9 @@ void tide__totals_wait_end(tide_device_cache* device, const tide__block* block) 
   tide__mutex_unlock(&device->totals_lock);
 }
 
-void tide__totals_count(tide_device_cache* device, size_t field_offset) {
+void tide__totals_count(tide_device_cache* device, size_t field_offset, uint64_t count) {
   tide__mutex_lock(&device->totals_lock);
-  (*(int64_t*)(void*)((char*)&device->totals + field_offset))++;
+  *(int64_t*)(void*)((char*)&device->totals + field_offset) += (int64_t)count;
   tide__mutex_unlock(&device->totals_lock);
 }
 

@@ -47,7 +47,7 @@ tide_status tide__request_choose(tide__request* request, tide__block** out) {
 
 tide_status tide__rung_borrow(tide__request* request, tide__block** out) {
   tide_device_cache* const device = request->device;
-  if (request->pool != &device->default_pool) return TIDE_OK;
+  if (request->pool != &device->default_pool || request->lane->is_unlisted) return TIDE_OK;
   tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);
   for (; pool != NULL && *out == NULL; pool = tide__pool_next(device, &at)) {

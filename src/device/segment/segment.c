@@ -311,7 +311,8 @@ tide_status tide__segment_grow(const tide__request* request, tide__block** out) 
 
 tide_status tide__lane_quiesce(tide_device_cache* device, const tide__lane* lane, bool is_always) {
   if (device->waits_on_release && !is_always) return TIDE_OK;
-  if (!device->waits_on_release && !tide__load_relaxed(&lane->is_closed)) {
+  const bool is_there = !tide__load_relaxed(&lane->is_closed) && !tide__load_relaxed(&lane->is_external);
+  if (!device->waits_on_release && is_there) {
     const tide_status status = tide_machine_stream_synchronize(device->machine, device->index, lane->stream);
     if (status != TIDE_ERR_HANDLE && status != TIDE_ERR_UNSUPPORTED) return status;
   }

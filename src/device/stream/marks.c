@@ -12,7 +12,9 @@
 // mark has passed, and is never waited for.
 //
 // The owner of a stream may destroy it when all blocks of it are released. So no call is made here on the
-// stream of another lane, unless it is one that cannot be destroyed.
+// stream of another lane, unless it is one that cannot be destroyed. An external stream may be destroyed
+// earlier: its blocks get no mark when they are released. A later mark of all work of the device stands for
+// it, which no stream may wait for.
 #include <string.h>
 
 #include "device/stream/stream.h"
@@ -100,11 +102,25 @@ static bool stream_is_open(tide_device_cache* device, tide_stream stream) {
   return tide__capture_is_outside(device->machine, device->index, stream);
 }
 
+// Records an event on a lane's stream, or of all work of the device. A capture of the stream may begin
+// meanwhile: then the record does not count.
+static bool mark_record(tide_device_cache* device, const tide__lane* lane, tide_event event, bool is_of_all) {
+  if (!is_of_all) {
+    return tide_machine_event_record(device->machine, device->index, event, lane->stream) == TIDE_OK &&
+           stream_is_open(device, lane->stream);
+  }
+  const tide_status status = tide_machine_event_record_all(device->machine, device->index, event);
+  if (status == TIDE_ERR_UNSUPPORTED) device->lacks_record_all = true;
+  return status == TIDE_OK;
+}
+
 // The number is counted before the event is recorded, so that whoever reads a lower one has queued its work
-// before the event. A capture may begin meanwhile: then the mark does not count.
-static bool mark_make_in_turn(tide_device_cache* device, tide__lane* lane) {
+// before the event.
+static bool mark_make_in_turn(tide_device_cache* device, tide__lane* lane, bool is_of_all) {
   tide__marks* const marks = &lane->marks;
-  if (tide__load_relaxed(&lane->is_closed) || !stream_is_open(device, lane->stream)) return false;
+  if (!is_of_all && (tide__load_relaxed(&lane->is_closed) || !stream_is_open(device, lane->stream))) {
+    return false;
+  }
   if (marks_are_full(marks)) marks_poll_in_turn(device, marks);
   if (marks_are_full(marks) && !marks_grow_in_turn(device, marks)) return false;
   const uint64_t number = tide__load_relaxed(&marks->made) + 1;
@@ -112,21 +128,23 @@ static bool mark_make_in_turn(tide_device_cache* device, tide__lane* lane) {
   if (*event == NULL && tide_machine_event_new(device->machine, device->index, event) != TIDE_OK)
     return false;
   tide__store_seq(&marks->made, number);  // pairs with tide__lane_next_stamp
-  const bool is_recorded = tide_machine_event_record(device->machine, device->index, *event, lane->stream) ==
-                           TIDE_OK;
-  if (is_recorded && stream_is_open(device, lane->stream)) return true;
+  if (mark_record(device, lane, *event, is_of_all)) return true;
   tide__store_seq(&marks->made, number - 1);
   return false;
 }
 
-uint64_t tide__mark_make(tide_device_cache* device, tide__lane* lane) {
+static uint64_t mark_make(tide_device_cache* device, tide__lane* lane, bool is_of_all) {
   const tide_error before = *tide_last_error();
   uint64_t stamp = 0;
   turn_enter(&lane->marks);
-  if (mark_make_in_turn(device, lane)) stamp = tide__load_relaxed(&lane->marks.made) * 2 + 1;
+  if (mark_make_in_turn(device, lane, is_of_all)) stamp = tide__load_relaxed(&lane->marks.made) * 2 + 1;
   turn_leave(&lane->marks);
   tide__error_restore(&before);
   return stamp;
+}
+
+uint64_t tide__mark_make(tide_device_cache* device, tide__lane* lane) {
+  return mark_make(device, lane, false);
 }
 
 void tide__marks_drain_closed(tide_device_cache* device) {
@@ -155,14 +173,56 @@ void tide__marks_mark_late(tide_device_cache* device, tide__lane* lane) {
   if (!is_of_thread && lane_lacks_mark(lane)) (void)tide__mark_make(device, lane);
 }
 
+bool tide__marks_can_be_of_all(tide_device_cache* device, tide_stream own) {
+  return !device->lacks_record_all && !tide__has_scopes(device) && stream_is_open(device, own);
+}
+
+void tide__marks_mark_external(tide_device_cache* device, tide__lane* lane) {
+  if (lane_lacks_mark(lane)) (void)mark_make(device, lane, true);
+  marks_poll(device, lane);
+}
+
+bool tide__lane_is_unmarked(tide__lane* lane) {
+  tide__mutex_lock(&lane->lock);
+  const uint64_t unmarked = lane->unmarked;
+  tide__mutex_unlock(&lane->lock);
+  return !tide__stamp_has_passed(lane, unmarked);
+}
+
+void tide__marks_begin_pass(tide__lane* lane) {
+  turn_enter(&lane->marks);
+  tide__store_seq(&lane->marks.made, tide__load_relaxed(&lane->marks.made) + 1);
+}
+
+void tide__marks_end_pass(tide__lane* lane, bool is_done) {
+  tide__marks* const marks = &lane->marks;
+  const uint64_t made = tide__load_relaxed(&marks->made);
+  if (is_done) tide__store_release(&marks->passed, made);  // pairs with tide__stamp_has_passed
+  else tide__store_seq(&marks->made, made - 1);
+  turn_leave(marks);
+}
+
+// Makes a late mark on a lane's stream where that may be called; or one of all work of the device, where its
+// memory may be of use to the caller's lane. `can_be_of_all` is asked for once, when it is needed.
+static void lane_mark_for(tide_device_cache* device, tide__lane* lane, tide__lane* own, int* can_be_of_all) {
+  const bool is_external = lane->is_unlisted;
+  if (lane == own || lane_is_eternal(lane)) {
+    if (is_external || tide__load_relaxed(&lane->makes_marks)) tide__marks_mark_late(device, lane);
+    return;
+  }
+  if (!is_external || own->pool != &device->default_pool || !lane_lacks_mark(lane)) return;
+  if (*can_be_of_all < 0) *can_be_of_all = tide__marks_can_be_of_all(device, own->stream);
+  if (*can_be_of_all) (void)mark_make(device, lane, true);
+}
+
 bool tide__marks_poll(tide_device_cache* device, tide__lane* own) {
+  int can_be_of_all = -1;
   const uint64_t crowds = tide__load_acquire(&device->crowds);  // pairs with handle_crowd_locked
   bool is_crowd_over = true;
   bool is_any_left = false;
   tide__lane* lane = tide__lane_next(device, own->pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, own->pool, lane)) {
-    const bool is_callable = lane == own || lane_is_eternal(lane);
-    if (is_callable && tide__load_relaxed(&lane->makes_marks)) tide__marks_mark_late(device, lane);
+    lane_mark_for(device, lane, own, &can_be_of_all);
     marks_poll(device, lane);
     is_any_left = is_any_left || (lane != own && marks_are_left(&lane->marks));
     is_crowd_over = is_crowd_over && tide__stamp_has_passed(lane, tide__load_relaxed(&lane->crowd_stamp));
@@ -280,7 +340,8 @@ static bool waited_get_room(tide_device_cache* device, tide__lane* lane, uint32_
 }
 
 // The event is not used for another mark meanwhile: that takes the turn.
-static tide_status lane_wait_for(tide_device_cache* device, tide__lane* lane, tide__lane* other) {
+static tide_status lane_wait_for(tide_device_cache* device, tide__lane* lane, tide__lane* other,
+                                 bool* out_waits) {
   tide__marks* const marks = &other->marks;
   const uint64_t number = other->wanted;
   TIDE_REQUIRE(waited_get_room(device, lane, other->number), TIDE_ERR_NO_MEMORY,
@@ -294,8 +355,10 @@ static tide_status lane_wait_for(tide_device_cache* device, tide__lane* lane, ti
   turn_leave(marks);
   TIDE_TRY(status);
   if (must_wait) TIDE__COUNT(device, num_stream_waits);
+  *out_waits = *out_waits || must_wait;
   tide__mutex_lock(&lane->lock);
   lane->waited[other->number] = tide__max(lane->waited[other->number], number);
+  if (lane->is_unlisted) lane->unmarked = tide__lane_next_stamp(lane);
   tide__mutex_unlock(&lane->lock);
   return TIDE_OK;
 }
@@ -305,13 +368,15 @@ void tide__marks_forget_wanted(tide_device_cache* device, const tide__lane* lane
   for (; other != NULL; other = tide__lane_next(device, lane->pool, other)) other->wanted = 0;
 }
 
-tide_status tide__marks_wait(tide_device_cache* device, tide__lane* lane) {
+tide_status tide__marks_wait(tide_device_cache* device, tide__lane* lane, uint64_t bytes) {
   tide_status status = TIDE_OK;
+  bool waits = false;
   tide__lane* other = tide__lane_next(device, lane->pool, NULL);
   for (; other != NULL; other = tide__lane_next(device, lane->pool, other)) {
-    if (other->wanted != 0 && status == TIDE_OK) status = lane_wait_for(device, lane, other);
+    if (other->wanted != 0 && status == TIDE_OK) status = lane_wait_for(device, lane, other, &waits);
     other->wanted = 0;
   }
+  if (waits) TIDE__COUNT_MANY(device, stream_wait_bytes, bytes);
   return status;
 }
 

@@ -91,14 +91,22 @@ void tide__timeline_init(tide_device_cache* device) {
   tide__waits_init(&device->waits, device->machine, device->heap, &callbacks, device, options);
 }
 
+// An external stream may be gone, and is not asked.
+static bool block_is_scoped(tide_device_cache* device, const tide__block* block) {
+  const tide__lane* const lane = tide__block_lane(block);
+  return tide__load_relaxed(&lane->is_external) ? tide__has_scopes(device)
+                                                : tide__is_capturing(device, lane->stream);
+}
+
 void tide__timeline_add(tide_device_cache* device, tide__block* block, const tide__call_context* context) {
   tide__call_context now = *context;
-  block->is_scoped = tide__is_capturing(device, tide__block_lane(block)->stream);
+  block->is_scoped = block_is_scoped(device, block);
   if (!block->is_scoped) {
     tide__waits_begin(&device->waits, &block->waiter, &now);
     return;
   }
-  if (tide__device_options(device)->is_capture_reuse) tide__markers_make(device, block);
+  const bool is_external = tide__load_relaxed(&tide__block_lane(block)->is_external);
+  if (tide__device_options(device)->is_capture_reuse && !is_external) tide__markers_make(device, block);
   tide__waits_defer(&device->waits, &block->waiter);
 }
 
@@ -116,17 +124,38 @@ static bool block_is_of_lane(tide__waiter* waiter, const void* lane) {
   return tide__block_lane(waiter_block(waiter)) == lane;
 }
 
+uint64_t tide__host_wait_begin(tide_device_cache* device) {
+  const tide_error before = *tide_last_error();
+  uint64_t now_ns = 0;
+  if (tide_machine_clock(device->machine, &now_ns) != TIDE_OK) tide__error_restore(&before);
+  return now_ns;
+}
+
+void tide__host_wait_end(tide_device_cache* device, uint64_t begin_ns) {
+  const uint64_t end_ns = begin_ns != 0 ? tide__host_wait_begin(device) : 0;
+  if (end_ns > begin_ns) TIDE__COUNT_MANY(device, host_wait_ns, end_ns - begin_ns);
+}
+
+// Runs a pass that waits; how long that takes is counted.
+static tide_status pass_run(tide_device_cache* device, const tide__waits_pass* pass, bool* out_waited) {
+  const bool is_needed = !tide__timeline_is_empty(device);
+  const uint64_t begin_ns = is_needed ? tide__host_wait_begin(device) : 0;
+  const tide_status status = tide__waits_run(&device->waits, pass, out_waited);
+  tide__host_wait_end(device, begin_ns);
+  return status;
+}
+
 tide_status tide__timeline_wait(tide_device_cache* device, const tide__pool* pool,
                                 const tide__call_context* context) {
   tide__call_context now = *context;
   const tide__waits_pass pass = { TIDE__WAITS_FOR_ALL, pool != NULL ? block_is_of_pool : NULL, pool, &now };
   TIDE__COUNT(device, num_sync_all_streams);
-  return tide__waits_run(&device->waits, &pass, NULL);
+  return pass_run(device, &pass, NULL);
 }
 
 tide_status tide__timeline_wait_one(tide_device_cache* device, const tide__lane* lane,
                                     const tide__call_context* context, bool* out_waited) {
   tide__call_context now = *context;
   const tide__waits_pass pass = { TIDE__WAITS_FOR_ONE, block_is_of_lane, lane, &now };
-  return tide__waits_run(&device->waits, &pass, out_waited);
+  return pass_run(device, &pass, out_waited);
 }

@@ -117,11 +117,12 @@ void tide__home_add_handles_locked(tide_device_cache* device, tide__segment* seg
 // What a home does as a segment
 
 // A use without a mark of its own counts for all memory of the lane: nearly always, it has the only stream.
+// Small memory stays in its lane, which may get another external stream.
 static void home_block_rest_locked(tide_device_cache* device, tide__block* block,
                                    const tide__call_context* context) {
   tide__lane* const lane = block->segment->lane;
   (void)context;
-  if (!block->is_small && block->last_use == 0) {
+  if (block->last_use == 0 && (!block->is_small || lane->is_unlisted)) {
     lane->unmarked = tide__lane_next_stamp(lane);
   } else if (!block->is_small) {
     tide__home_add_use_locked(device, block->segment->home, block->address, block->bytes, lane,
@@ -200,9 +201,24 @@ static tide_status home_reserve(const tide__request* request, tide__segment* seg
   return TIDE_OK;
 }
 
+#define EXTERNAL_HOME_BYTES ((uint64_t)1 << 30)
+
+// How many addresses a new home gets. There may be thousands of external streams, which hold little: their
+// homes begin small, and each has as many addresses as those before.
+static uint64_t home_wanted(const tide__request* request) {
+  const uint64_t wanted = tide__reserve_wanted(request->device, &request->options->address_reserve);
+  uint64_t before = 0;
+  if (!request->lane->is_unlisted) return wanted;
+  TIDE_LIST_EACH(it, &request->lane->segments) {
+    const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    if (segment->home != NULL) before += segment->bytes;
+  }
+  return tide__min(wanted, tide__max(before, EXTERNAL_HOME_BYTES));
+}
+
 static tide_status home_make(const tide__request* request, uint64_t least_bytes) {
   tide_device_cache* const device = request->device;
-  const uint64_t wanted = tide__reserve_wanted(device, &request->options->address_reserve);
+  const uint64_t wanted = home_wanted(request);
   const uint64_t bytes = tide__round_up(tide__max(wanted, least_bytes), tide__home_unit(device));
   tide__segment* const segment =
       tide__segment_new(device, &home_kind, request->lane, request->kind == TIDE__SMALL);

@@ -181,7 +181,7 @@ tide_status tide__home_prepare(tide_device_cache* device, tide__block* block, bo
   if (*out_ready) block_want_locked(block);
   tide__mutex_unlock(&lane->lock);
   if (!*out_ready) return TIDE_OK;
-  TIDE_TRY(tide__marks_wait(device, lane));
+  TIDE_TRY(tide__marks_wait(device, lane, block->bytes));
   TIDE_TRY(block_map_at_home(device, block));
   tide__mutex_lock(&lane->lock);
   tide__home_note_locked(device, segment->home, block->address, block->bytes);

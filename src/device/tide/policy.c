@@ -9,6 +9,9 @@
 //      that was ever handed out at once,
 //   3. a new view, stitched from idle memory of any stream.
 //
+// A stream does not wait for work of another that has not passed, as long as new memory within
+// tide_wait_slack above that would do instead.
+//
 // Apart from tide_stitch_share, no decision depends on the clock. So the memory of a program that repeats
 // itself stops growing.
 //
@@ -93,26 +96,45 @@ static uint64_t handle_bytes(const tide__request* request, uint64_t peak) {
   return tide__min(tide__max(least, tide__round_up(part, unit)), most);
 }
 
-// Polls the marks of the other streams. May the request's stream wait for them, where that helps?
-static bool can_wait_for_others(const tide__request* request) {
-  return tide__marks_poll(request->device, request->lane) &&
-         tide__marks_can_wait(request->device, request->lane);
+static uint64_t limit_left(tide_device_cache* device) {
+  const uint64_t limit = tide__load_relaxed(&device->limit);
+  return limit == TIDE_NO_LIMIT ? UINT64_MAX : difference(limit, tide__load_relaxed(&device->reserved_bytes));
 }
 
-static tide__growth growth_of(const tide__request* request) {
+// Would new memory within the second slack serve the request, so that no stream has to wait?
+static bool growth_would_do(const tide__request* request, const tide_level* level) {
+  tide_device_cache* const device = request->device;
+  const double slack = request->options->tide_slack + request->options->tide_wait_slack;
+  const uint64_t left = difference(level->peak + (uint64_t)((double)level->peak * slack), level->reserved);
+  const uint64_t needed = tide__round_up(request->rounded, tide__home_unit(device));
+  return request->options->tide_wait_slack > 0 && needed <= tide__min(left, limit_left(device));
+}
+
+// How a request treats the work of other streams.
+typedef enum patience { WAITS, AVOIDS_WAITS } patience;
+
+// Polls the marks of the other streams. May the request's stream wait for them, where that helps?
+static bool can_wait_for_others(const tide__request* request, const tide_level* level, patience how,
+                                bool* out_avoids) {
+  const bool can_wait = tide__marks_poll(request->device, request->lane) &&
+                        tide__marks_can_wait(request->device, request->lane);
+  *out_avoids = can_wait && how == AVOIDS_WAITS && growth_would_do(request, level);
+  return can_wait && !*out_avoids;
+}
+
+static tide__growth growth_of(const tide__request* request, patience how) {
   tide_device_cache* const device = request->device;
   const bool is_small = request->kind == TIDE__SMALL;
   const tide_level level = level_with(request);
-  const uint64_t limit = tide__load_relaxed(&device->limit);
-  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
   const uint64_t slack = (uint64_t)((double)level.peak * request->options->tide_slack);
-  return (tide__growth){
+  tide__growth growth = {
     .handle_bytes = is_small ? tide__home_unit(device) : handle_bytes(request, level.peak),
     .slack_left = difference(level.peak + slack, level.reserved),
     .idle_left = idle_left(request, &level, slack),
-    .limit_left = limit == TIDE_NO_LIMIT ? UINT64_MAX : difference(limit, reserved),
-    .can_wait = can_wait_for_others(request),
+    .limit_left = limit_left(device),
   };
+  growth.can_wait = can_wait_for_others(request, &level, how, &growth.avoids_waits);
+  return growth;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -144,10 +166,12 @@ static tide_status block_fit(const tide__request* request, tide__block** inout) 
 }
 
 // On failure, and if another stream cannot be waited for, the block is idle again and NULL.
-static tide_status prepare_at_gate(tide__request* request, tide__block** inout) {
+static tide_status prepare_at_gate(tide__request* request, patience how, tide__block** inout) {
   bool is_ready = false;
+  bool avoids = false;
   if ((*inout)->segment->home == NULL) return TIDE_OK;
-  const bool can_wait = can_wait_for_others(request);
+  const tide_level level = level_with(request);
+  const bool can_wait = can_wait_for_others(request, &level, how, &avoids);
   tide_status status = block_fit(request, inout);
   if (status == TIDE_OK) status = tide__home_prepare(request->device, *inout, can_wait, &is_ready);
   if (status == TIDE_OK && is_ready) return TIDE_OK;
@@ -161,7 +185,7 @@ static tide_status prepare_at_gate(tide__request* request, tide__block** inout) 
 
 static tide_status tide_prepare(tide__request* request, tide__block** inout) {
   (void)tide__gate_enter(request->device);
-  const tide_status status = prepare_at_gate(request, inout);
+  const tide_status status = prepare_at_gate(request, AVOIDS_WAITS, inout);
   tide__gate_leave(request->device);
   return status;
 }
@@ -169,9 +193,13 @@ static tide_status tide_prepare(tide__request* request, tide__block** inout) {
 // ---------------------------------------------------------------------------------------------------
 // The ladder
 
-static tide_status tide_search(tide__request* request, tide__block** out) {
+static tide_status search_with(tide__request* request, patience how, tide__block** out) {
   TIDE_TRY(tide__request_choose(request, out));
-  return *out != NULL ? prepare_at_gate(request, out) : TIDE_OK;
+  return *out != NULL ? prepare_at_gate(request, how, out) : TIDE_OK;
+}
+
+static tide_status tide_search(tide__request* request, tide__block** out) {
+  return search_with(request, AVOIDS_WAITS, out);
 }
 
 // Empties the thread caches, and cuts off what blocks have beyond their requests.
@@ -209,7 +237,7 @@ static tide_status or_none(tide_status status) { return status == TIDE_ERR_NO_ME
 static tide_status grow(tide__request* request, const tide__growth* growth, uint64_t most,
                         tide__block** out) {
   TIDE_TRY(or_none(tide__home_grow(request, growth, most, out)));
-  return *out != NULL ? prepare_at_gate(request, out) : TIDE_OK;
+  return *out != NULL ? prepare_at_gate(request, growth->can_wait ? WAITS : AVOIDS_WAITS, out) : TIDE_OK;
 }
 
 // Views may take a share of the time in any window of this length.
@@ -245,26 +273,54 @@ static tide_status rung_stitch(tide__request* request, const tide__growth* growt
     if (*out != NULL) return TIDE_OK;
   }
   tide_status status = tide__view_make(request, growth, out);
-  if (status == TIDE_OK && *out != NULL) status = prepare_at_gate(request, out);
+  if (status == TIDE_OK && *out != NULL)
+    status = prepare_at_gate(request, growth->can_wait ? WAITS : AVOIDS_WAITS, out);
   const uint64_t end_ns = stitch_clock(request);
   if (end_ns > begin_ns) request->device->stitch_ns_left -= (double)(end_ns - begin_ns);
   return status;
 }
 
 // Makes memory, or stitches what is idle; where that must not be, only makes memory.
+static tide_status make(tide__request* request, const tide__growth* growth, tide__block** out) {
+  if (!may_stitch(request)) return grow(request, growth, growth->limit_left, out);
+  if (growth->idle_left != 0)
+    TIDE_TRY(grow(request, growth, tide__min(growth->idle_left, growth->limit_left), out));
+  if (*out != NULL) return TIDE_OK;
+  TIDE_TRY(tide__view_use(request, growth, out));
+  if (*out != NULL) return TIDE_OK;
+  const uint64_t most = tide__min(growth->slack_left, growth->limit_left);
+  TIDE_TRY(grow(request, growth, most, out));
+  return *out != NULL ? TIDE_OK : or_none(rung_stitch(request, growth, out));
+}
+
+static uint64_t reserved_large(tide_device_cache* device) {
+  tide__mutex_lock(&device->totals_lock);
+  const uint64_t reserved = (uint64_t)device->totals.reserved_bytes[TIDE_STAT_LARGE].current;
+  tide__mutex_unlock(&device->totals_lock);
+  return reserved;
+}
+
+// The same while other streams have work under way: without a wait, if new memory can be had; or else with
+// one, beginning with what is idle at home.
+static tide_status make_or_wait(tide__request* request, const tide__growth* growth, tide__block** out) {
+  tide_device_cache* const device = request->device;
+  const uint64_t before = reserved_large(device);
+  TIDE_TRY(make(request, growth, out));
+  if (*out != NULL) {
+    if (reserved_large(device) > before + growth->slack_left) TIDE__COUNT(device, num_waits_avoided);
+    return TIDE_OK;
+  }
+  TIDE_TRY(search_with(request, WAITS, out));
+  if (*out != NULL) return TIDE_OK;
+  const tide__growth patient = growth_of(request, WAITS);
+  return make(request, &patient, out);
+}
+
 static tide_status rung_make(tide__request* request, tide__block** out) {
   if (request->rounded > request->device->total_bytes) return TIDE_OK;
-  const tide__growth growth = growth_of(request);
+  const tide__growth growth = growth_of(request, AVOIDS_WAITS);
   tide__stuck_retry(request->device);
-  if (!may_stitch(request)) return grow(request, &growth, growth.limit_left, out);
-  if (growth.idle_left != 0)
-    TIDE_TRY(grow(request, &growth, tide__min(growth.idle_left, growth.limit_left), out));
-  if (*out != NULL) return TIDE_OK;
-  TIDE_TRY(tide__view_use(request, &growth, out));
-  if (*out != NULL) return TIDE_OK;
-  const uint64_t most = tide__min(growth.slack_left, growth.limit_left);
-  TIDE_TRY(grow(request, &growth, most, out));
-  return *out != NULL ? TIDE_OK : or_none(rung_stitch(request, &growth, out));
+  return growth.avoids_waits ? make_or_wait(request, &growth, out) : make(request, &growth, out);
 }
 
 static tide_status rung_wait(tide__request* request, tide__block** out) {
@@ -280,6 +336,7 @@ static tide_status rung_wait(tide__request* request, tide__block** out) {
 static tide_status rung_give_back(tide__request* request, tide__block** out) {
   if (request->is_capturing) return TIDE_OK;
   TIDE_TRY(tide__timeline_wait(request->device, NULL, &request->context));
+  tide__ignore(tide__external_synchronize(request->device));
   TIDE_TRY(tide_search(request, out));
   if (*out != NULL) return TIDE_OK;
   TIDE_TRY(rung_make(request, out));
@@ -321,7 +378,10 @@ static tide_status tide_recover(tide__request* request, tide__block** out) {
 
 // Returns the blocks of thread caches to their lanes, and unmaps views that no block is in.
 static tide_status tide_let_go(tide_device_cache* device, tide__pool* pool) {
-  if (pool == &device->default_pool) tide__tcache_flush(device);
+  if (pool == &device->default_pool) {
+    tide__tcache_flush(device);
+    TIDE_TRY(tide__external_synchronize(device));
+  }
   return tide__views_trim(device, pool);
 }
 

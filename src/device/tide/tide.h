@@ -17,7 +17,8 @@ tide_status tide__tcache_init(tide_device_cache* device);
 // May a request be served from magazines?
 static inline bool tide__tcache_serve(const tide__request* request) {
   return request->device->has_tcaches && request->kind == TIDE__SMALL &&
-         request->pool == &request->device->default_pool && !request->is_capturing;
+         request->pool == &request->device->default_pool && !request->is_capturing &&
+         !request->lane->is_unlisted;
 }
 // Serves such a request, refilling a magazine from the lane. *out_found is false if that has no memory.
 tide_status tide__tcache_search(tide__request* request, tide_block* out, bool* out_found);
@@ -46,7 +47,8 @@ typedef struct tide__growth {
   uint64_t slack_left;
   uint64_t idle_left;  // the same for a small program, before a view is used
   uint64_t limit_left;
-  bool can_wait;  // the request's stream may wait for marks of others
+  bool can_wait;      // the request's stream may wait for marks of others
+  bool avoids_waits;  // it could, but new memory is better
 } tide__growth;
 // The smallest handle; all are multiples of it.
 uint64_t tide__home_unit(tide_device_cache* device);

@@ -97,7 +97,7 @@ const tide__segment_kind tide__view_kind = { .block_rest_locked = tide__view_blo
 
 tide_status tide__view_block_finish(tide__gathering* g, tide__block* block, tide__block** out) {
   tide_device_cache* const device = g->request->device;
-  const tide_status status = tide__marks_wait(device, g->request->lane);
+  const tide_status status = tide__marks_wait(device, g->request->lane, block->bytes);
   if (status == TIDE_OK) {
     uint32_t count = 1;
     tide__pieces_settle(g, block->pieces);

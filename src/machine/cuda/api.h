@@ -191,15 +191,16 @@ enum {
   X(exec_destroy, cuGraphExecDestroy, (CU(exec) exec))                                                       \
   X(graph_destroy, cuGraphDestroy, (CU(graph) graph))
 
-// Functions of newer drivers: ids of streams (CUDA 12.0), edges that carry data (12.3). NULL in older
-// drivers.
+// Functions of newer drivers: ids of streams (CUDA 12.0), edges that carry data (12.3), events of a whole
+// context (12.5). NULL in older drivers.
 #define TIDE__CUDA_NEWER_MAP(X)                                                                  \
   X(stream_number, cuStreamGetId, (CU(stream) stream, unsigned long long* out))                  \
   X(capture_info_v3, cuStreamGetCaptureInfo_v3,                                                  \
     (CU(stream) stream, CU(capture_status) * out_status, CU(id) * out_id, CU(graph) * out_graph, \
      const CU(node) * *out_nodes, const CU(edge) * *out_edges, size_t * out_count))              \
   X(node_dependencies_v2, cuGraphNodeGetDependencies_v2,                                         \
-    (CU(node) node, CU(node) * out, CU(edge) * out_edges, size_t * inout_count))
+    (CU(node) node, CU(node) * out, CU(edge) * out_edges, size_t * inout_count))                 \
+  X(context_record, cuCtxRecordEvent, (CU(context) context, CU(event) event))
 
 typedef struct tide__cuda_api {
 #define CUDA_FUNCTION(name, symbol, parameters) CU(result)(*name) parameters;

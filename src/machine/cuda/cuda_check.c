@@ -90,7 +90,7 @@ typedef CUipcMemHandle check_share;
 #define CHECK_FUNCTION(name, symbol, parameters) \
   TIDE_STATIC_ASSERT(__builtin_types_compatible_p(__typeof__(&symbol), CUresult(*) parameters));
 TIDE__CUDA_FUNCTION_MAP(CHECK_FUNCTION)
-#if CUDA_VERSION >= 12030
+#if CUDA_VERSION >= 12050
 TIDE__CUDA_NEWER_MAP(CHECK_FUNCTION)
 #endif
 

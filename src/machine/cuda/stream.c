@@ -259,6 +259,31 @@ static tide_status capture_ask(tide__cuda* cuda, const char* name, int device, t
   return tide__cuda_status(cuda, name, result);
 }
 
+// The legacy stream tells of captures of blocking streams, and the question does not harm them.
+static bool blocking_is_captured(tide__cuda* cuda) {
+  capture_answer answer = { TIDE__CU_STATUS_NONE, 0, NULL, 0 };
+  return capture_ask_inside(cuda, cuda_stream(TIDE_STREAM_LEGACY), &answer) == TIDE__CU_CAPTURE_IMPLICIT;
+}
+
+tide_status tide__cuda_event_record_all(void* self, int device, tide_event handle) {
+  tide__cuda* cuda = self;
+  tide__cuda_event* event = NULL;
+  tide__cu_context context = NULL;
+  tide__cu_result result = 0;
+  bool is_captured = false;
+  TIDE_TRY(cuda_event_find(cuda, "event_record_all", handle, &event));
+  TIDE_REQUIRE(event->device == device, TIDE_ERR_DEVICE,
+               "event_record_all: the event %p belongs to device %d, not %d", (void*)handle, event->device,
+               device);
+  TIDE_REQUIRE(cuda->api.context_record != NULL, TIDE_ERR_UNSUPPORTED,
+               "event_record_all: the driver lacks cuCtxRecordEvent");
+  TIDE_TRY(tide__cuda_context(cuda, device, &context));
+  CUDA_IN_DEVICE(cuda, device, is_captured, blocking_is_captured(cuda));
+  TIDE_REQUIRE(!is_captured, TIDE_ERR_CAPTURE, "event_record_all: a stream of the device is being captured");
+  CUDA_IN_DEVICE(cuda, device, result, cuda->api.context_record(context, event->event));
+  return tide__cuda_status(cuda, "event_record_all", result);
+}
+
 // The number is queried only outside of captures, because the query would invalidate one. It is 0 if the
 // driver does not report it.
 static tide__cu_result stream_ask_inside(tide__cuda* cuda, tide__cu_stream stream, capture_answer* out,

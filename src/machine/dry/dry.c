@@ -64,7 +64,8 @@ static uint64_t call_cost(const tide_dry_costs* costs, tide_call call, uint64_t 
     case TIDE_CALL_MAP: return costs->map;
     case TIDE_CALL_UNMAP: return product_of(costs->unmap_per_mapping, mappings);
     case TIDE_CALL_SET_ACCESS: return product_of(costs->access_per_mapping, mappings);
-    case TIDE_CALL_EVENT_RECORD: return costs->event_record;
+    case TIDE_CALL_EVENT_RECORD:
+    case TIDE_CALL_EVENT_RECORD_ALL: return costs->event_record;
     case TIDE_CALL_EVENT_QUERY: return costs->event_query;
     default: return NO_PRICE;
   }

@@ -90,6 +90,13 @@ tide_status tide__capture_refuse_device_locked(tide__soft* soft, const char* nam
   return tide__capture_fail(name, "a stream of the device is being captured");
 }
 
+bool tide__capture_has_device_locked(tide__soft* soft, int device) {
+  TIDE_LIST_EACH(it, &soft->captures) {
+    if (capture_touches(TIDE_OWNER(it, tide__capture, link), device, true)) return true;
+  }
+  return false;
+}
+
 tide_status tide__capture_check_valid(const tide__capture* capture, const char* name) {
   return capture->is_invalid ? tide__capture_fail(name, "the capture is invalid; end it") : TIDE_OK;
 }

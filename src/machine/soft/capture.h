@@ -55,5 +55,7 @@ tide_status tide__capture_record_locked(tide__stream* stream, const char* name, 
 tide_status tide__capture_refuse_stream_locked(tide__stream* stream, const char* name);
 tide_status tide__capture_refuse_event_locked(tide__soft* soft, const char* name, uint64_t capture_id);
 tide_status tide__capture_refuse_device_locked(tide__soft* soft, const char* name, int device);
+// Is a stream of the device being captured? Harms no capture.
+bool tide__capture_has_device_locked(tide__soft* soft, int device);
 
 #endif

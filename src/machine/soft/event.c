@@ -77,6 +77,30 @@ tide_status tide__soft_event_record(void* self, int device, tide_event handle, t
   return TIDE_OK;
 }
 
+static tide_status record_all_check(tide__soft* soft, int device) {
+  if (!tide__capture_is_possible(soft)) return TIDE_OK;
+  tide__mutex_lock(&soft->capture_lock);
+  const bool is_capturing = tide__capture_has_device_locked(soft, device);
+  tide__mutex_unlock(&soft->capture_lock);
+  TIDE_REQUIRE(!is_capturing, TIDE_ERR_CAPTURE, "event_record_all: a stream of the device is being captured");
+  return TIDE_OK;
+}
+
+tide_status tide__soft_event_record_all(void* self, int device, tide_event handle) {
+  tide__soft* soft = self;
+  tide__event* event = NULL;
+  tide__point tail;
+  TIDE_TRY(tide__event_find(soft, "event_record_all", handle, &event));
+  const int owner = tide__load_relaxed(&event->device);
+  TIDE_REQUIRE(owner == device, TIDE_ERR_DEVICE,
+               "event_record_all: the event %p belongs to device %d, not %d", (void*)handle, owner, device);
+  TIDE_TRY(record_all_check(soft, device));
+  TIDE_TRY(tide__stream_tail_of_all(soft, "event_record_all", device, &tail));
+  event_set(event, tail);
+  tide__soft_charge(soft, TIDE_CALL_EVENT_RECORD_ALL, 0, 0);
+  return TIDE_OK;
+}
+
 // The point of an event, unless it was recorded in a capture, which is refused.
 static tide_status event_point(tide__soft* soft, const char* name, tide_event handle, tide__event** out_event,
                                tide__point* out) {

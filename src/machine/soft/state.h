@@ -24,7 +24,7 @@
   X(pinned_unregister) X(address_reserve) X(address_release) X(physical_new) X(physical_free) X(map) \
   X(unmap) X(set_access) X(pointer_info) X(stream_new) X(stream_free) X(stream_info) X(stream_query) \
   X(stream_synchronize) X(stream_wait) X(device_synchronize) X(event_new) X(event_free) \
-  X(event_record) X(event_query) X(event_synchronize) X(copy) X(fill) X(call) X(capture_exchange) \
+  X(event_record) X(event_record_all) X(event_query) X(event_synchronize) X(copy) X(fill) X(call) X(capture_exchange) \
   X(capture_begin) X(capture_end) X(capture_info) X(capture_terminals) X(node_dependencies) \
   X(launch) X(launch_free) X(peer_query) X(peer_enable) X(peer_disable) X(raw_unimport)
 // clang-format on
@@ -69,7 +69,8 @@ typedef struct tide__soft_device {
   tide__mutex streams_lock;
   tide__link streams;             // shared under streams_lock
   size_t stream_count;            // of these
-  _Atomic(tide__stream*) legacy;  // created at its first use
+  _Atomic(tide__stream*) legacy;  // created at its first use, like
+  _Atomic(tide__stream*) joiner;  // which waits for all others: see tide__stream_tail_of_all
   uint64_t used_bytes;            // shared under the memory lock
   uint64_t peers;                 // devices whose memory this one may use, shared under the memory lock
   tide__mutex error_lock;

@@ -92,16 +92,21 @@ void tide__stream_bury(tide__stream* stream) {
   tide__slots_give(&stream->soft->streams, stream);
 }
 
-static tide_status legacy_find(tide__soft* soft, const char* name, int device, tide__stream** out) {
-  tide__soft_device* owner = &soft->devices[device];
-  *out = tide__load_acquire(&owner->legacy);  // pairs with the exchange below
+// A stream of which a device has one, made at its first use.
+static tide_status single_find(tide__soft* soft, const char* name, int device, uint32_t flags,
+                               _Atomic(tide__stream*)* place, tide__stream** out) {
+  *out = tide__load_acquire(place);  // pairs with the exchange below
   if (*out != NULL) return TIDE_OK;
   tide__stream* made = NULL;
   tide__stream* first = NULL;
-  TIDE_TRY(stream_make(soft, name, device, 0, true, &made));
-  if (!atomic_compare_exchange_strong(&owner->legacy, &first, made)) stream_end(made);
+  TIDE_TRY(stream_make(soft, name, device, flags, true, &made));
+  if (!atomic_compare_exchange_strong(place, &first, made)) stream_end(made);
   *out = first != NULL ? first : made;
   return TIDE_OK;
+}
+
+static tide_status legacy_find(tide__soft* soft, const char* name, int device, tide__stream** out) {
+  return single_find(soft, name, device, 0, &soft->devices[device].legacy, out);
 }
 
 // Ends the default stream of a thread that ends.
@@ -230,6 +235,14 @@ static void queue_append_wait_locked(tide__stream* stream, tide__point point) {
   queue_append_locked(stream, op);
 }
 
+// The joiner waits for all streams, the legacy stream for those that are blocking.
+static void joiner_join_locked(const queue_hold* hold) {
+  TIDE_LIST_EACH(it, &hold->owner->streams) {
+    tide__stream* other = TIDE_OWNER(it, tide__stream, in_device);
+    if (other != hold->stream) queue_append_wait_locked(hold->stream, tide__stream_point(other));
+  }
+}
+
 static void legacy_join_locked(const queue_hold* hold) {
   TIDE_LIST_EACH(it, &hold->owner->streams) {
     tide__stream* other = TIDE_OWNER(it, tide__stream, in_device);
@@ -244,7 +257,8 @@ static void legacy_join_locked(const queue_hold* hold) {
 // Queues the waits that the default streams require before the next operation.
 static void queue_join_locked(const queue_hold* hold) {
   if (hold->is_legacy) {
-    legacy_join_locked(hold);
+    if (tide__stream_is_blocking(hold->stream)) legacy_join_locked(hold);
+    else joiner_join_locked(hold);
     return;
   }
   tide__stream* stream = hold->stream;
@@ -278,6 +292,12 @@ tide_status tide__stream_tail(tide__stream* stream, const char* name, tide__poin
   if (out->ticket != before) stream->soft->backend->stream_kick(stream);
   queue_unlock(&hold);
   return TIDE_OK;
+}
+
+tide_status tide__stream_tail_of_all(tide__soft* soft, const char* name, int device, tide__point* out) {
+  tide__stream* joiner = NULL;
+  TIDE_TRY(single_find(soft, name, device, TIDE_STREAM_NON_BLOCKING, &soft->devices[device].joiner, &joiner));
+  return tide__stream_tail(joiner, name, out);
 }
 
 // ---------------------------------------------------------------------------------------------------

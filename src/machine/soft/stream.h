@@ -19,7 +19,7 @@ struct tide__stream {
   tide__soft* soft;    // borrowed: outlives its streams
   _Atomic int device;  // also read by iterations over all streams
   _Atomic uint32_t flags;
-  _Atomic bool is_legacy;
+  _Atomic bool is_legacy;  // it waits for other streams of its device: the legacy stream, and the joiner
   tide__mutex lock;
   tide__atomic_u64 number;                 // unique in the machine
   tide__signal progress;                   // `completed` was increased; under lock
@@ -79,6 +79,8 @@ tide_status tide__stream_push(tide__stream* stream, const char* name, const tide
                               const tide__op* op, tide__point* out);
 // The end of the work queued so far, with the waits that the default streams require.
 tide_status tide__stream_tail(tide__stream* stream, const char* name, tide__point* out);
+// A point that is reached when all work that is queued now on a device is done, also that of freed streams.
+tide_status tide__stream_tail_of_all(tide__soft* soft, const char* name, int device, tide__point* out);
 // Blocks until a point is reached. For machines whose streams run on threads.
 void tide__stream_await(tide__point point);
 // Counts operations as done and wakes waiters.
