@@ -168,7 +168,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_new(tide_machine* machine, int i
 // machine refuses to wait (a stream of the device is being captured, or the machine has failed), work may
 // still use the memory. Then all of it stays with the machine, which frees it when the machine (host, dry) or
 // the process (cuda) ends. In this case functions of pools are not called, and tide_last_error() says how
-// many bytes were left. NULL is a no-op.
+// many bytes were left. NULL is a no-op. Observers that are still attached hear of the end of all memory that
+// goes back.
 // Threads: no other call may be in progress or follow.
 TIDE_API void tide_device_free(tide_device_cache* device);
 

@@ -127,6 +127,7 @@ typedef struct tide__view {
   bool is_retired;    // it is unmapped when its last use has passed; with the gate, like used_at
   uint64_t used_at;   // the number of the stitch or use
   uint64_t last_use;  // stamp of the last release of a block in it; under the lane's lock
+  uint64_t turns;     // entries about segments when that was reported to observers; likewise
 } tide__view;
 
 struct tide__mapping;
@@ -343,6 +344,7 @@ struct tide_device_cache {
   tide__mutex gate_lock;  // guards the gate
   tide__signal gate_open;
   bool is_gate_taken;
+  tide__atomic_u32 paused;     // threads that left the gate for observers: see tide__gate_pause
   tide__atomic_u64 gate_turn;  // how many turns there were
   // Touched by the thread that has the gate.
   tide_physical* orphans;  // owned; handles that the machine refused to take back; tried again later
