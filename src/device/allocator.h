@@ -20,6 +20,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/hash_map.h"
 #include "base/list.h"
 #include "core/bins.h"
 #include "core/capture.h"
@@ -354,6 +355,7 @@ struct tide_device_cache {
   uint32_t peer_count;
   tide__import* imports;         // owned
   struct tide__offers* offers;   // owned; NULL before the first
+  tide__hash_map kept;           // open descriptors of handles, + 1, by handle: tide_device_share_kept()
   tide__link homes;              // of the policy `tide`, for large blocks, by age
   uint64_t view_uses;            // stitches and uses of views so far
   uint64_t view_bytes;           // of addresses

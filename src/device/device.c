@@ -179,6 +179,7 @@ static tide_status device_learn(tide_device_cache* device, const tide_device_opt
 }
 
 static void device_init(tide_device_cache* device) {
+  tide__hash_map_init(&device->kept, device->heap);
   tide__slots_init(&device->blocks, device->heap, 9, sizeof(tide__block), NULL, NULL);
   tide__map_init(&device->map, device->heap);
   tide__timeline_init(device);
@@ -211,6 +212,7 @@ static void device_fini(tide_device_cache* device) {
     tide__lane_fini(device, lane);
   }
   tide__pools_fini(&device->pools);
+  tide__hash_map_fini(&device->kept);
   tide__heap_release(heap, device->orphans, device->orphan_capacity, sizeof *device->orphans);
   if (device->has_tcaches) tide__thread_caches_fini(&device->tcaches);
   settings_free(device);
@@ -336,6 +338,7 @@ static void memory_tell_end(tide_device_cache* device) {
 // Gives all memory back that the machine takes; the records of the rest are freed.
 static void memory_destroy(tide_device_cache* device) {
   uncached_destroy(device);
+  tide__kept_close_all(device);
   tide__imports_close(device);
   pool_destroy(device, &device->default_pool);
   for (;;) {
