@@ -240,8 +240,8 @@ tide_status open_handles(tide_device_cache* device, const Shared& shared, void**
   return tide_device_import_from(device, shared.process, &share, parts.data(), out);
 }
 
-// Where the offer cannot be reached, as from another network namespace, the descriptors may be. An offer gives
-// the address of the block, and PyTorch wants that of the memory around it; `closes_at` is what is closed.
+// Where the offer cannot be reached, as from another network namespace, the descriptors may be. An offer
+// gives the address of the block, and PyTorch wants that of the memory around it; `closes_at` is closed.
 tide_status open_shared(tide_device_cache* device, const Shared& shared, void** base, void** closes_at) {
   tide_status status = TIDE_ERR_STATE;
   if (shared.kind == Shared::Kind::plain) {

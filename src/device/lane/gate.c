@@ -33,12 +33,13 @@ void tide__gate_resume(tide_device_cache* device) {
 }
 
 // Who has paused may wait for what this thread has still to tell.
-void tide__gate_await_paused(tide_device_cache* device) {
-  if (tide__load_relaxed(&device->paused) == 0 || tide__observers_are_around()) return;
+void tide__gate_settle(tide_device_cache* device) {
+  const bool waits = tide__load_relaxed(&device->paused) > 0 && !tide__observers_are_around();
+  if (!waits && tide__untold_count == 0) return;
   tide__gate_leave(device);
   tide__history_tell(&device->history);
   tide__mutex_lock(&device->gate_lock);
-  while (device->is_gate_taken || tide__load_relaxed(&device->paused) > 0) {
+  while (device->is_gate_taken || (waits && tide__load_relaxed(&device->paused) > 0)) {
     tide__signal_wait(&device->gate_open, &device->gate_lock);
   }
   device->is_gate_taken = true;

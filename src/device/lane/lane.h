@@ -34,10 +34,10 @@ void tide__gate_leave(tide_device_cache* device);
 // meanwhile, so that it belongs to the caller.
 void tide__gate_pause(tide_device_cache* device);
 void tide__gate_resume(tide_device_cache* device);
-// Waits until no other thread has paused: what it is about to give back is then back. The caller has the gate
-// before and after, but not between. A thread that is inside an observer does not wait, because two of them
-// could wait for each other.
-void tide__gate_await_paused(tide_device_cache* device);
+// Tells observers the entries that the thread has made, and waits until no other thread has paused: what that
+// is about to give back is then back. The caller has the gate before and after, but not between. A thread
+// that is inside an observer does not wait, because two of them could wait for each other.
+void tide__gate_settle(tide_device_cache* device);
 static inline bool tide__has_scopes(tide_device_cache* device) {
   return (tide__load_relaxed(&device->detours) & TIDE__HAS_SCOPES) != 0;
 }
