@@ -33,7 +33,7 @@ struct HandlesHeader {
 };
 struct HandlesHeader3 {
   HandlesHeader first;
-  int32_t type;  // 2: fabric handles
+  int32_t type;  // 0 if the writer did not choose
   int32_t padding;
 };
 static_assert(sizeof(HandlesHeader) == 24 && sizeof(HandlesHeader3) == 32, "as in PyTorch");
@@ -105,6 +105,10 @@ std::string get_header(Reader& reader, int format, HandlesHeader& out) {
     return "the shared CUDA memory has fabric handles, which Tidemark cannot open: share it without "
            "expandable "
            "segments";
+  }
+  if (header.type != 0 && header.type != type_descriptor) {
+    return "the shared CUDA memory has handles of a kind that Tidemark does not know: " +
+           std::to_string(header.type);
   }
   if (out.count == 0 || out.count > most_handles || out.handle_bytes == 0 ||
       out.handle_bytes > UINT64_MAX / out.count || out.process <= 0) {

@@ -154,6 +154,8 @@ void expect_refused() {
     { handles(2, 77, mib, 1, {}) + name, "fabric" },
     { handles(2, 77, mib, 2, {}) + name + name, "fabric" },
     { handles(3, 77, mib, 1, {}, 2) + name, "fabric" },
+    { handles(3, 77, mib, 1, { 1 }, 3), "does not know: 3" },
+    { handles(3, 77, mib, 1, { 1 }, -1), "does not know: -1" },
   };
   for (const auto& row : rows) {
     if (why_not(row.bytes).find(row.part) != std::string::npos) continue;
