@@ -188,17 +188,14 @@ std::string read_shared(const std::string& bytes, Shared& out) {
 
 namespace {
 
-// The descriptors of a block's handles, if these have one size; otherwise none. They stay open.
-void share_handles(tide_device_cache* device, const void* address, uint32_t count, Shared& out) {
-  tide_share share = TIDE_SHARE_INIT;
-  std::vector<tide_physical_share> parts(count);
-  if (tide_device_share_kept(device, address, &share, parts.data(), count) != TIDE_OK) return;
-  for (const tide_physical_share& part : parts) {
-    if (part.bytes != parts[0].bytes) return out.descriptors.clear();
-    out.descriptors.push_back(part.descriptor);
-  }
+// The descriptors of a block's handles, which stay open; none if these have several sizes.
+void share_handles(tide_device_cache* device, const void* address, tide_share share, Shared& out) {
+  std::vector<tide_physical_share> parts(share.part_count);
+  if (share.part_bytes == 0) return;
+  if (tide_device_share_kept(device, address, &share, parts.data(), parts.size()) != TIDE_OK) return;
+  for (const tide_physical_share& part : parts) out.descriptors.push_back(part.descriptor);
   out.process = static_cast<int32_t>(getpid());
-  out.handle_bytes = parts[0].bytes;
+  out.handle_bytes = share.part_bytes;
 }
 
 }  // namespace
@@ -217,7 +214,7 @@ tide_status share_memory(tide_device_cache* device, const void* address, int for
   }
   if (status != TIDE_ERR_LIMIT) return status;
   uint64_t none = 0;
-  share_handles(device, address, share.part_count, shared);
+  share_handles(device, address, share, shared);
   status = tide_device_offer(device, address, &shared.offer, &none);
   is_for_all = !shared.descriptors.empty();
   if (status != TIDE_OK && !is_for_all) return status;

@@ -603,6 +603,7 @@ typedef struct tide_share {
   uint64_t offset;      // of the block in the shared memory
   uint64_t bytes;       // of the block
   tide_raw_share raw;
+  uint64_t part_bytes;  // of each part; 0: they have several sizes, or there are none. Import ignores it
 } tide_share;
 #define TIDE_SHARE_INIT TIDE_SIZED(tide_share)
 

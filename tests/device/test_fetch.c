@@ -118,9 +118,11 @@ DEVICE_TEST(test_device__a_handle_has_one_descriptor_until_its_memory_goes) {
   const question first = share_kept(d, block);
   const question second = share_kept(d, block);
   T_EQ(first.share.part_count, second.share.part_count);
+  T_LT(0, first.share.part_bytes);
   for (size_t i = 0; i < first.share.part_count; ++i) {
     T_EQ(first.parts[i].descriptor, second.parts[i].descriptor);
     T_EQ(first.parts[i].offset, 0);
+    T_EQ(first.parts[i].bytes, first.share.part_bytes);
     T_CHECK(is_open(first.parts[i].descriptor));
   }
 

@@ -92,6 +92,7 @@ static tide_status share_expandable(tide_device_cache* device, const tide__place
   const size_t first = (size_t)(from / handle);
   const size_t count = (size_t)((from + block->bytes - 1) / handle) - first + 1;
   out->part_count = (uint32_t)count;
+  out->part_bytes = handle;
   out->offset = from - first * handle;
   TIDE_TRY(room_check(device, out, room));
   for (size_t i = 0; i < count; i++) {
@@ -100,10 +101,19 @@ static tide_status share_expandable(tide_device_cache* device, const tide__place
   return TIDE_OK;
 }
 
+// The size of all handles of a span, or 0 if they have several.
+static uint64_t span_handle_bytes(tide__span span) {
+  const uint64_t bytes = span.handles[0]->bytes;
+  size_t i = 1;
+  while (i < span.count && span.handles[i]->bytes == bytes) i++;
+  return i == span.count ? bytes : 0;
+}
+
 // The handles of a block of the policy `tide`, at home or in its view, whatever their sizes. From now on no
 // view is made of them, and none that is there uses them: see view.c.
 static tide_status share_span(tide_device_cache* device, tide__span span, tide_share* out, part_room room) {
   out->part_count = (uint32_t)span.count;
+  out->part_bytes = span_handle_bytes(span);
   out->offset = span.offset;
   TIDE_TRY(room_check(device, out, room));
   for (size_t i = 0; i < span.count; i++) {
