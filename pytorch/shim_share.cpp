@@ -263,13 +263,21 @@ tide_status open_shared(tide_device_cache* device, const Shared& shared, void** 
 }
 
 using Key = std::pair<tide_device_cache*, std::string>;
-std::mutex& openings_lock = *new std::mutex;  // never destroyed: tensors may outlive everything
-auto& openings = *new std::map<Key, std::weak_ptr<void>>;
+struct Openings {
+  std::mutex lock;
+  std::map<Key, std::weak_ptr<void>> known;
+};
+
+// Never destroyed: tensors may outlive everything.
+Openings& openings() {
+  static auto* const made = new Openings;
+  return *made;
+}
 
 void forget(const Key& key) {
-  const std::lock_guard<std::mutex> guard(openings_lock);
-  const auto found = openings.find(key);
-  if (found != openings.end() && found->second.expired()) openings.erase(found);
+  const std::lock_guard<std::mutex> guard(openings().lock);
+  const auto found = openings().known.find(key);
+  if (found != openings().known.end() && found->second.expired()) openings().known.erase(found);
 }
 
 }  // namespace
@@ -282,18 +290,18 @@ std::shared_ptr<void> open_memory(tide_device_cache* device, const std::string& 
   why = read_shared(bytes, shared);
   if (!why.empty()) return nullptr;
   const Key key(device, bytes);
-  const std::lock_guard<std::mutex> guard(openings_lock);
-  std::shared_ptr<void> known = openings[key].lock();
+  const std::lock_guard<std::mutex> guard(openings().lock);
+  std::shared_ptr<void> known = openings().known[key].lock();
   if (known) return known;
   if (open_shared(device, shared, &base, &closes_at) != TIDE_OK) {
-    openings.erase(key);
+    openings().known.erase(key);
     return nullptr;
   }
   std::shared_ptr<void> opened(base, [key, close, closes_at](void*) {
     forget(key);
     close(key.first, closes_at);
   });
-  openings[key] = opened;
+  openings().known[key] = opened;
   return opened;
 }
 

@@ -19,8 +19,6 @@
 #include <cstring>
 #include <random>
 
-extern char** environ;
-
 namespace {
 
 using tidemark::Shared;
@@ -72,7 +70,7 @@ void expect_read() {
     CHECK(tidemark::read_shared(plain, shared).empty());
     CHECK(shared.kind == Shared::Kind::plain && std::memcmp(shared.raw.bytes, name.data(), 64) == 0);
   }
-  for (const char version : { 1, 2, 3 }) {
+  for (const char version : { '\1', '\2', '\3' }) {
     CHECK(tidemark::read_shared(handles(version, 77, 20 * mib, 2, { 5, 9 }), shared).empty());
     CHECK(shared.kind == Shared::Kind::handles && shared.process == 77);
     CHECK(shared.handle_bytes == 20 * mib && shared.descriptors == (std::vector<int32_t>{ 5, 9 }));
@@ -90,78 +88,94 @@ void expect_written() {
   shared.process = 77;
   shared.handle_bytes = 2 * mib;
   shared.descriptors = { 4, 5, 6 };
-  for (const char version : { 1, 2, 3 }) {
+  for (const char version : { '\1', '\2', '\3' }) {
     CHECK(tidemark::write_shared(shared, version) == handles(version, 77, 2 * mib, 3, { 4, 5, 6 }));
   }
   CHECK(tidemark::share_format(2, 7) == 1 && tidemark::share_format(2, 8) == 2);
   CHECK(tidemark::share_format(2, 12) == 2 && tidemark::share_format(2, 13) == 3);
 }
 
-void expect_refused() {
-  const std::string name(64, '\x07');
-  const struct {
-    std::string bytes;
-    const char* part;  // of the reason
-  } rows[] = {
-    { "", "too few" },
-    { "\x02", "too few" },
-    { "\x02"
-      "c",
-      "too few" },
-    { "\x02"
-      "c" +
-          name.substr(1),
-      "too few" },
-    { "\x04"
-      "c" +
-          name,
-      "later PyTorch" },
-    { "\xff"
-      "e" +
-          name,
-      "later PyTorch" },
-    { "\x02"
-      "x" +
-          name,
-      "does not know" },
-    { "\x7f"
-      "c" +
-          name,
-      "does not know" },
-    { "\x7f"
-      "t",
-      "unknown" },
-    { "\x7f"
-      "t" +
-          std::string(144, 'x'),
-      "unknown" },
-    { "\x02"
-      "e",
-      "too few" },
-    { handles(2, 77, mib, 1, {}), "fewer descriptors" },
-    { handles(2, 77, mib, 2, { 1 }), "fewer descriptors" },
-    { handles(2, 77, mib, 1, { 1 }) + "x", "unknown" },
-    { handles(2, 77, mib, 1, { 1 }) + std::string(144, 'x'), "unknown" },
-    { handles(2, 77, mib, 1, { -1 }), "below 0" },
-    { handles(2, 77, mib, 0, {}), "cannot be" },
-    { handles(2, 77, 0, 1, { 1 }), "cannot be" },
-    { handles(2, 0, mib, 1, { 1 }), "cannot be" },
-    { handles(2, -5, mib, 1, { 1 }), "cannot be" },
-    { handles(2, 77, mib, UINT64_MAX, { 1 }), "cannot be" },
-    { handles(2, 77, UINT64_MAX, 2, { 1, 2 }), "cannot be" },
-    { handles(2, 77, mib, uint64_t{ 1 } << 62, { 1 }), "cannot be" },
-    { handles(2, 77, mib, 1 << 20, { 1 }), "fewer descriptors" },
-    { handles(2, 77, mib, 1, {}) + name, "fabric" },
-    { handles(2, 77, mib, 2, {}) + name + name, "fabric" },
-    { handles(3, 77, mib, 1, {}, 2) + name, "fabric" },
-    { handles(3, 77, mib, 1, { 1 }, 3), "does not know: 3" },
-    { handles(3, 77, mib, 1, { 1 }, -1), "does not know: -1" },
-  };
-  for (const auto& row : rows) {
+struct Row {
+  std::string bytes;
+  const char* part;  // of the reason
+};
+
+void expect_reasons(const std::vector<Row>& rows) {
+  for (const Row& row : rows) {
     if (why_not(row.bytes).find(row.part) != std::string::npos) continue;
     (void)std::fprintf(stderr, "not \"%s\": \"%s\"\n", row.part, why_not(row.bytes).c_str());
     std::exit(1);
   }
+}
+
+void expect_kinds_refused() {
+  const std::string name(64, '\x07');
+  expect_reasons({
+      { "", "too few" },
+      { "\x02", "too few" },
+      { "\x02"
+        "c",
+        "too few" },
+      { "\x02"
+        "c" +
+            name.substr(1),
+        "too few" },
+      { "\x04"
+        "c" +
+            name,
+        "later PyTorch" },
+      { "\xff"
+        "e" +
+            name,
+        "later PyTorch" },
+      { "\x02"
+        "x" +
+            name,
+        "does not know" },
+      { "\x7f"
+        "c" +
+            name,
+        "does not know" },
+      { "\x7f"
+        "t",
+        "unknown" },
+      { "\x7f"
+        "t" +
+            std::string(144, 'x'),
+        "unknown" },
+      { "\x02"
+        "e",
+        "too few" },
+  });
+}
+
+void expect_handles_refused() {
+  expect_reasons({
+      { handles(2, 77, mib, 1, {}), "fewer descriptors" },
+      { handles(2, 77, mib, 2, { 1 }), "fewer descriptors" },
+      { handles(2, 77, mib, 1, { 1 }) + "x", "unknown" },
+      { handles(2, 77, mib, 1, { 1 }) + std::string(144, 'x'), "unknown" },
+      { handles(2, 77, mib, 1, { -1 }), "below 0" },
+      { handles(2, 77, mib, 0, {}), "cannot be" },
+      { handles(2, 77, 0, 1, { 1 }), "cannot be" },
+      { handles(2, 0, mib, 1, { 1 }), "cannot be" },
+      { handles(2, -5, mib, 1, { 1 }), "cannot be" },
+      { handles(2, 77, mib, UINT64_MAX, { 1 }), "cannot be" },
+      { handles(2, 77, UINT64_MAX, 2, { 1, 2 }), "cannot be" },
+      { handles(2, 77, mib, uint64_t{ 1 } << 62, { 1 }), "cannot be" },
+      { handles(2, 77, mib, 1 << 20, { 1 }), "fewer descriptors" },
+  });
+}
+
+void expect_other_handles_refused() {
+  const std::string name(64, '\x07');
+  expect_reasons({
+      { handles(2, 77, mib, 1, {}) + name, "fabric" },
+      { handles(2, 77, mib, 2, {}) + name + name, "fabric" },
+      { handles(3, 77, mib, 1, {}, 2) + name, "fabric" },
+      { handles(3, 77, mib, 1, { 1 }, 3), "does not know: 3" },
+      { handles(3, 77, mib, 1, { 1 }, -1), "does not know: -1" },
+  });
 }
 
 // Cut, lengthened and changed at random: never a crash, and what is read is consistent.
@@ -245,34 +259,42 @@ Outcome read_with_tidemark(const Rig& rig, const Message& message) {
   return touch(static_cast<unsigned char*>(base.get()) + message.offset) ? GOOD : WRONG;
 }
 
-// As PyTorch 2.11: ignores what follows, and maps handles of one size one behind the other.
-Outcome read_like_pytorch(const Rig& rig, const Message& message) {
-  if (message.bytes[0] > 2) return REFUSED;
+// Maps handles of one size one behind the other; nullptr if the system does not let us.
+void* map_like_pytorch(const Rig& rig, const char* bytes) {
+  int32_t process = 0;
+  uint64_t sizes[2] = { 0, 0 };
   void* base = nullptr;
+  std::memcpy(&process, bytes, sizeof process);
+  std::memcpy(sizes, bytes + 8, sizeof sizes);
+  const size_t all = sizes[0] * sizes[1];
+  const int there = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+  CHECK(tide_machine_address_reserve(rig.machine, 0, all, 0, nullptr, &base) == TIDE_OK);
+  for (size_t i = 0; i < sizes[1]; i++) {
+    int32_t descriptor = 0;
+    tide_physical physical = nullptr;
+    std::memcpy(&descriptor, bytes + 24 + 4 * i, sizeof descriptor);
+    const int own = static_cast<int>(syscall(SYS_pidfd_getfd, there, descriptor, 0));
+    if (own < 0) return nullptr;
+    const tide_physical_share share = { own, 0, sizes[0] };
+    CHECK(tide_machine_physical_import(rig.machine, 0, &share, &physical) == TIDE_OK);
+    CHECK(tide_machine_map(rig.machine, static_cast<char*>(base) + i * sizes[0], physical) == TIDE_OK);
+  }
+  CHECK(tide_machine_set_access(rig.machine, base, all, 0, TIDE_ACCESS_READ_WRITE) == TIDE_OK);
+  return base;
+}
+
+// As PyTorch 2.11, which ignores what follows.
+Outcome read_like_pytorch(const Rig& rig, const Message& message) {
+  void* base = nullptr;
+  if (message.bytes[0] > 2) return REFUSED;
   if (message.bytes[1] == 'c') {
     tide_raw_share share;
     std::memcpy(&share, message.bytes + 2, sizeof share);
     CHECK(tide_machine_raw_import(rig.machine, 0, &share, &base) == TIDE_OK);
   } else {
-    int32_t process = 0;
-    uint64_t sizes[2] = { 0, 0 };
-    std::memcpy(&process, message.bytes + 2, sizeof process);
-    std::memcpy(sizes, message.bytes + 10, sizeof sizes);
-    const size_t all = sizes[0] * sizes[1];
-    const int there = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
-    CHECK(tide_machine_address_reserve(rig.machine, 0, all, 0, nullptr, &base) == TIDE_OK);
-    for (size_t i = 0; i < sizes[1]; i++) {
-      int32_t descriptor = 0;
-      tide_physical physical = nullptr;
-      std::memcpy(&descriptor, message.bytes + 26 + 4 * i, sizeof descriptor);
-      const int own = static_cast<int>(syscall(SYS_pidfd_getfd, there, descriptor, 0));
-      if (own < 0) return DENIED;
-      const tide_physical_share share = { own, 0, sizes[0] };
-      CHECK(tide_machine_physical_import(rig.machine, 0, &share, &physical) == TIDE_OK);
-      CHECK(tide_machine_map(rig.machine, static_cast<char*>(base) + i * sizes[0], physical) == TIDE_OK);
-    }
-    CHECK(tide_machine_set_access(rig.machine, base, all, 0, TIDE_ACCESS_READ_WRITE) == TIDE_OK);
+    base = map_like_pytorch(rig, message.bytes + 2);
   }
+  if (base == nullptr) return DENIED;
   return touch(static_cast<unsigned char*>(base) + message.offset) ? GOOD : WRONG;
 }
 
@@ -380,12 +402,9 @@ void expect_even() {
 }
 
 // Strings as PyTorch writes them, for Tidemark. The memory is the machine's own.
-void expect_taken(const Other& other) {
-  tide_machine* machine = nullptr;
+void expect_plain_taken(const Other& other, tide_machine* machine) {
   void* plain = nullptr;
-  void* mapped = nullptr;
   tide_raw_share share = {};
-  CHECK(tide_machine_new_host(nullptr, &machine) == TIDE_OK);
   CHECK(tide_machine_raw_alloc(machine, 0, 4 * mib, &plain) == TIDE_OK);
   CHECK(tide_machine_raw_export(machine, 0, plain, &share) == TIDE_OK);
   std::memset(plain, 42, 4 * mib);
@@ -396,27 +415,40 @@ void expect_taken(const Other& other) {
                       name,
                   2 * mib) == GOOD);
   CHECK(static_cast<unsigned char*>(plain)[2 * mib + 1] == 43);
+}
 
+int32_t map_shareable(tide_machine* machine, char* address, uint64_t bytes) {
+  tide_physical physical = nullptr;
+  tide_physical_share part = {};
+  CHECK(tide_machine_physical_new(machine, 0, bytes, TIDE_PHYSICAL_SHAREABLE, &physical) == TIDE_OK);
+  CHECK(tide_machine_map(machine, address, physical) == TIDE_OK);
+  CHECK(tide_machine_physical_export(machine, physical, &part) == TIDE_OK);
+  return part.descriptor;
+}
+
+void expect_handles_taken(const Other& other, tide_machine* machine) {
+  void* mapped = nullptr;
   CHECK(tide_machine_address_reserve(machine, 0, 8 * mib, 0, nullptr, &mapped) == TIDE_OK);
-  std::vector<int32_t> descriptors;
-  for (uint64_t i = 0; i < 2; i++) {
-    tide_physical physical = nullptr;
-    tide_physical_share part = {};
-    CHECK(tide_machine_physical_new(machine, 0, 4 * mib, TIDE_PHYSICAL_SHAREABLE, &physical) == TIDE_OK);
-    CHECK(tide_machine_map(machine, static_cast<char*>(mapped) + i * 4 * mib, physical) == TIDE_OK);
-    CHECK(tide_machine_physical_export(machine, physical, &part) == TIDE_OK);
-    descriptors.push_back(part.descriptor);
-  }
+  char* const first = static_cast<char*>(mapped);
+  const std::vector<int32_t> descriptors = { map_shareable(machine, first, 4 * mib),
+                                             map_shareable(machine, first + 4 * mib, 4 * mib) };
   CHECK(tide_machine_set_access(machine, mapped, 8 * mib, 0, TIDE_ACCESS_READ_WRITE) == TIDE_OK);
   std::memset(mapped, 42, 8 * mib);
-  for (const char version : { 2, 3 }) {
+  for (const char version : { '\2', '\3' }) {
     const auto bytes = handles(version, static_cast<int32_t>(getpid()), 4 * mib, 2, descriptors);
     const Outcome outcome = other.ask("tidemark", bytes, 7 * mib / 2);
-    static_cast<unsigned char*>(mapped)[7 * mib / 2 + 1] = 42;
-    CHECK(outcome == GOOD || outcome == DENIED);
+    CHECK(outcome == DENIED || (outcome == GOOD && first[7 * mib / 2 + 1] == 43));
+    first[7 * mib / 2 + 1] = 42;
     if (outcome == DENIED) (void)std::printf("skip: the system does not allow pidfd_getfd\n");
   }
   CHECK(other.ask("tidemark", handles(2, 1 << 30, mib, 1, { 3 }), 0) == REFUSED);
+}
+
+void expect_taken(const Other& other) {
+  tide_machine* machine = nullptr;
+  CHECK(tide_machine_new_host(nullptr, &machine) == TIDE_OK);
+  expect_plain_taken(other, machine);
+  expect_handles_taken(other, machine);
   tide_machine_free(machine);
 }
 
@@ -424,14 +456,16 @@ void expect_taken(const Other& other) {
 
 int main(int count, char** values) {
   if (count == 3) {
-    serve(std::atoi(values[2]));
+    serve(static_cast<int>(std::strtol(values[2], nullptr, 10)));
     return 0;
   }
   const char* const text = std::getenv("TIDE_TEST_SEED");
   expect_read();
   expect_written();
-  expect_refused();
-  expect_robust(text != nullptr ? static_cast<uint32_t>(std::atoi(text)) : 1);
+  expect_kinds_refused();
+  expect_handles_refused();
+  expect_other_handles_refused();
+  expect_robust(text != nullptr ? static_cast<uint32_t>(std::strtoul(text, nullptr, 10)) : 1);
   (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);  // a child may not trace its parent otherwise
   const Other other;
   expect_given(other, "", 'c');
