@@ -19,12 +19,17 @@ target_link_libraries(tidemark_torch PRIVATE tidemark)
 set_target_properties(tidemark_torch PROPERTIES CXX_VISIBILITY_PRESET hidden BUILD_WITH_INSTALL_RPATH ON
                       INSTALL_RPATH "$ORIGIN")
 
-# Tests the part of the shim that does not need PyTorch either.
-if(TIDEMARK_TESTS)
-  add_executable(test_stacks_cpp "${PROJECT_SOURCE_DIR}/pytorch/tests/test_stacks.cpp")
-  target_compile_features(test_stacks_cpp PRIVATE cxx_std_17)
-  target_compile_options(test_stacks_cpp PRIVATE -Wall -Wextra -Wpedantic -Wshadow
+# Tests the parts of the shim that do not need PyTorch either.
+function(tidemark_shim_test name)
+  add_executable(${name}_cpp "${PROJECT_SOURCE_DIR}/pytorch/tests/${name}.cpp" ${ARGN})
+  target_compile_features(${name}_cpp PRIVATE cxx_std_17)
+  target_compile_options(${name}_cpp PRIVATE -Wall -Wextra -Wpedantic -Wshadow
                          $<$<BOOL:${TIDEMARK_WERROR}>:-Werror>)
-  target_link_libraries(test_stacks_cpp PRIVATE tidemark)
-  set_target_properties(test_stacks_cpp PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  target_link_libraries(${name}_cpp PRIVATE tidemark)
+  set_target_properties(${name}_cpp PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+endfunction()
+
+if(TIDEMARK_TESTS)
+  tidemark_shim_test(test_stacks)
+  tidemark_shim_test(test_share "${PROJECT_SOURCE_DIR}/pytorch/shim_share.cpp")
 endif()

@@ -25,6 +25,7 @@
 
 #include "shim_look.h"
 #include "shim_place.h"
+#include "shim_share.h"
 
 namespace tidemark {
 namespace {
@@ -399,6 +400,32 @@ void pool_lend(int index, MempoolId_t id, bool is_on) {
   check(tide_device_pool_set_use_on_oom(device, pool_of(device, id), is_on));
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Other processes
+
+#ifdef TORCH_VERSION_MINOR
+constexpr int shared_format = share_format(TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR);
+#else
+constexpr int shared_format = share_format(2, 11);
+#endif
+
+void close_shared(tide_device_cache* device, void* address) {
+  if (!is_forked()) (void)!tide_device_unimport(device, address);
+}
+
+void warn_of_sharing() {
+  static std::atomic<bool> is_told{ false };
+  if (is_told.exchange(true)) return;
+  c10::warn(
+      c10::Warning(c10::UserWarning(), { __func__, __FILE__, static_cast<uint32_t>(__LINE__) },
+                   "A process without Tidemark cannot open this CUDA tensor: its memory lies in handles "
+                   "of several sizes. The setting tide_most_handle_mb=2 gives all handles one size.",
+                   false));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Checkpoints
+
 struct Checkpoint final : ca::AllocatorState {
   ~Checkpoint() override { tide_checkpoint_free(checkpoint); }
   tide_checkpoint* checkpoint = nullptr;
@@ -605,22 +632,20 @@ public:
     return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
   }
   ca::ShareableHandle shareIpcHandle(void* address) override {
-    tide_offer offer = {};
+    std::string bytes;
     uint64_t offset = 0;
-    tide_device_cache* const device = devices.owner(address);
-    check(tide_device_offer(device, address, &offer, &offset));
-    return { static_cast<ptrdiff_t>(offset), { reinterpret_cast<const char*>(offer.bytes), sizeof offer } };
+    bool is_for_all = true;
+    check(share_memory(devices.owner(address), address, shared_format, bytes, offset, is_for_all));
+    if (!is_for_all) warn_of_sharing();
+    return { static_cast<ptrdiff_t>(offset), bytes };
   }
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
-    tide_offer offer = {};
-    void* base = nullptr;
-    if (handle.size() != sizeof offer) raise_error("only memory of tidemark can be opened");
-    std::memcpy(&offer, handle.data(), sizeof offer);
+    std::string why;
     tide_device_cache* const device = devices.at(c10::cuda::current_device());
-    check(tide_device_accept(device, &offer, &base));
-    return { base, [device](void* there) {
-              if (!is_forked()) (void)!tide_device_unimport(device, there);
-            } };
+    std::shared_ptr<void> base = open_memory(device, handle, close_shared, why);
+    if (!why.empty()) raise_error("tidemark: %s", why.c_str());
+    if (!base) raise_last_error();
+    return base;
   }
 
   // Snapshots and history.

@@ -120,6 +120,20 @@ typedef uint64_t tide_observer;  // identifies an attached observer; 0: none
 // observer must not wait for another thread that is inside a call of this allocator. An observer may call the
 // allocator. The entries of that call are reported before it returns, and the turn may end during it. Other
 // entries of different threads come in no fixed order.
+//
+// New memory is reported when it exists. The end of memory (SEGMENT_FREE, SEGMENT_UNMAP) is reported before
+// the machine takes it. So an observer can still use it, and may register memory elsewhere and end that
+// registration in time: no thread is handed the address before all observers have returned. Work that was
+// queued on streams may not be done yet. Calls that need memory which another thread is giving back wait for
+// that thread, but not inside an observer.
+//
+// If the machine then refuses to take the memory, observers hear of it again as of new memory (SEGMENT_ALLOC,
+// SEGMENT_MAP); a history has entries only for what went. Freeing the allocator reports the end of all memory
+// that it gives back; an observer must not call the allocator then.
+//
+// With the policy `tide`, memory that moves between a view and its home is reported as unmapped in one place
+// and mapped in the other, and goes nowhere. Idle memory may be reported as mapped at home before it is: it
+// is mapped there at the latest when a block there is handed out.
 typedef void (*tide_trace_fn)(void* user, const tide_trace_entry* entry);
 // The same, with the number of the entry. Numbers follow the order in which things happened, whichever thread
 // reports first. They have no gaps while an observer of entries is attached. Sorted by number, the entries

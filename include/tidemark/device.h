@@ -173,7 +173,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_new(tide_machine* machine, int i
 // machine refuses to wait (a stream of the device is being captured, or the machine has failed), work may
 // still use the memory. Then all of it stays with the machine, which frees it when the machine (host, dry) or
 // the process (cuda) ends. In this case functions of pools are not called, and tide_last_error() says how
-// many bytes were left. NULL is a no-op.
+// many bytes were left. NULL is a no-op. Observers that are still attached hear of the end of all memory that
+// goes back.
 // Threads: no other call may be in progress or follow.
 TIDE_API void tide_device_free(tide_device_cache* device);
 
@@ -627,6 +628,7 @@ typedef struct tide_share {
   uint64_t offset;      // of the block in the shared memory
   uint64_t bytes;       // of the block
   tide_raw_share raw;
+  uint64_t part_bytes;  // of each part; 0: they have several sizes, or there are none. Import ignores it
 } tide_share;
 #define TIDE_SHARE_INIT TIDE_SIZED(tide_share)
 
@@ -639,12 +641,24 @@ typedef struct tide_share {
 TIDE_API TIDE_NODISCARD tide_status tide_device_share(tide_device_cache* device, const void* address,
                                                       tide_share* out, tide_physical_share* parts,
                                                       size_t capacity);
+// The same for a process that copies descriptors out of this one, as Linux allows between processes of one
+// user (pidfd_getfd). The descriptors belong to the allocator. A handle has one, however often it is shared,
+// which stays open until the memory of the handle goes back to the machine. The offsets of parts are 0.
+TIDE_API TIDE_NODISCARD tide_status tide_device_share_kept(tide_device_cache* device, const void* address,
+                                                           tide_share* out, tide_physical_share* parts,
+                                                           size_t capacity);
 // Opens a share in another process; `*out` is the address of the block there. The caller keeps the
 // descriptors. A raw segment that is already open is not opened again. The share is not trusted: it is
 // checked against what the machine knows of the memory. A damaged one is TIDE_ERR_ARGUMENT or TIDE_ERR_STATE.
 // But the caller must make sure that `parts` has `part_count` elements.
 TIDE_API TIDE_NODISCARD tide_status tide_device_import(tide_device_cache* device, const tide_share* share,
                                                        const tide_physical_share* parts, void** out);
+// The same with parts whose descriptors are those of another process, which are copied.
+// Errors: as tide_device_import(); TIDE_ERR_ACCESS if the system does not let this process trace that one;
+//         TIDE_ERR_STATE if the process or a descriptor is gone; TIDE_ERR_UNSUPPORTED before Linux 5.6.
+TIDE_API TIDE_NODISCARD tide_status tide_device_import_from(tide_device_cache* device, int process,
+                                                            const tide_share* share,
+                                                            const tide_physical_share* parts, void** out);
 // Closes an import, by the address that tide_device_import() returned; call it once for each import. First
 // waits for all work of the device. The next trim tries again to free parts that the machine did not take.
 // Errors: TIDE_ERR_HANDLE for an address that was not imported; errors of the machine, which leave it open.

@@ -452,8 +452,8 @@ TIDE_API tide_status tide_machine_raw_unimport(tide_machine* machine, void* addr
 // Physical memory for another process: a file descriptor, to be sent over a Unix socket or inherited, and two
 // numbers. The memory lives until its last handle, mapping and descriptor are gone, in all processes.
 typedef struct tide_physical_share {
-  int descriptor;  // owned by the caller of physical_export, who closes it after sending it
-  uint64_t offset;
+  int descriptor;   // owned by the caller of physical_export, who closes it after sending it
+  uint64_t offset;  // 0 on import: where the descriptor itself says
   uint64_t bytes;
 } tide_physical_share;
 

@@ -44,6 +44,10 @@ def raises(kind, part=""):
         raise AssertionError(f"no {kind.__name__}")
 
 
+class Skip(Exception):
+    """A case cannot run on this computer; the text says why."""
+
+
 def fresh(torch):
     """Empties the cache and resets the peaks."""
     torch.cuda.synchronize()
@@ -547,6 +551,173 @@ def ipc_child(policy, queue, answers):
     del tensor
 
 
+# ---------------------------------------------------------------------------------------------------
+# Tensors between Tidemark and a process of PyTorch alone
+
+def ipc_with_stock(torch):
+    """A process without Tidemark opens our tensors and we open its tensors, plain and of virtual memory."""
+    import torch.multiprocessing as multiprocessing
+    let_others_trace()
+    context = multiprocessing.get_context("spawn")
+    queue, answers = context.Queue(), context.Queue()
+    gifts = ["plain", "expandable"] if sys.argv[1] == "torch" else ["tide"]
+    child = context.Process(target=stock_child, args=(len(gifts), queue, answers))
+    child.start()
+    denied = [text for text in [give_to_stock(torch, gift, queue, answers) for gift in gifts] if text]
+    denied += [text for text in [take_from_stock(torch, queue, answers) for _ in range(2)] if text]
+    child.join(60)
+    equal(child.exitcode, 0, "the end of the child")
+    if denied:
+        raise Skip(f"not all memory can be opened on this computer: {denied[0]}")
+
+
+def let_others_trace():
+    """A child may copy descriptors of its parent only if that permits it, where Yama restricts tracing."""
+    import ctypes
+    pr_set_ptracer = 0x59616d61
+    ctypes.CDLL(None).prctl(pr_set_ptracer, ctypes.c_ulong(-1), 0, 0, 0)
+
+
+def is_denial(text):
+    return any(part in text for part in ("pidfd_getfd", "may not trace", "fabric handles"))
+
+
+def give_to_stock(torch, gift, queue, answers):
+    """Returns why the other process may not open the tensor, or None."""
+    if gift == "expandable":
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    spare = torch.zeros(MIB, dtype=torch.int32, device="cuda")
+    tensor = torch.arange(16 * MIB, dtype=torch.int32, device="cuda")[5 * MIB:6 * MIB]
+    torch.cuda.synchronize()
+    queue.put(tensor)
+    got = answers.get(timeout=60)
+    if isinstance(got, str):
+        check(is_denial(got), got)
+        return got
+    equal(got, int(tensor.to(torch.int64).sum()), "the sum in the other process")
+    equal(answers.get(timeout=60), "written")
+    equal(int(tensor[3]), -7, "what the other process wrote")
+    equal(int(spare.sum()), 0, "a neighbour")
+    return None
+
+
+def take_from_stock(torch, queue, answers):
+    """Returns why we may not open a tensor of the other process, or None."""
+    try:
+        size, value = answers.get(timeout=60)
+        tensor = answers.get(timeout=60)
+    except RuntimeError as error:
+        check(is_denial(str(error)), str(error))
+        queue.put("denied")
+        return str(error)
+    equal((tensor.numel(), int(tensor.min()), int(tensor.max())), (size, value, value), "the tensor")
+    tensor[3] = -9
+    torch.cuda.synchronize()
+    del tensor
+    queue.put("done")
+    equal(answers.get(timeout=60), -9, "what the other process sees")
+    return None
+
+
+def stock_child(gifts, queue, answers):
+    import torch
+    equal(torch.cuda.get_allocator_backend(), "native", "the allocator of the other process")
+    for _ in range(gifts):
+        try:
+            tensor = queue.get(timeout=60)
+        except RuntimeError as error:
+            answers.put(str(error))
+            continue
+        answers.put(int(tensor.to(torch.int64).sum()))
+        tensor[3] = -7
+        torch.cuda.synchronize()
+        del tensor
+        answers.put("written")
+    for settings, size, value in (("False", MIB, 5), ("True", 16 * MIB, 6)):
+        torch.cuda.memory._set_allocator_settings("expandable_segments:" + settings)
+        kept = torch.full((size,), value, dtype=torch.int32, device="cuda")
+        torch.cuda.synchronize()
+        answers.put((size, value))
+        answers.put(kept)
+        if queue.get(timeout=60) == "done":
+            answers.put(int(kept[3]))
+
+
+# ---------------------------------------------------------------------------------------------------
+# NCCL
+
+@contextlib.contextmanager
+def one_rank(torch):
+    """A process group of NCCL with this process alone."""
+    import torch.distributed as dist
+    if not dist.is_nccl_available():
+        raise Skip("this PyTorch has no NCCL")
+    os.environ.update(NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
+    device = torch.device("cuda", 0)
+    with tempfile.TemporaryDirectory() as folder:
+        dist.init_process_group("nccl", init_method=f"file://{folder}/store", rank=0, world_size=1, device_id=device)
+        try:
+            yield dist, dist.distributed_c10d._get_default_group()._get_backend(device)
+        finally:
+            dist.destroy_process_group()
+
+
+def reduce_all(torch, dist, sizes):
+    tensors = [torch.full((size,), 3.0, device="cuda") for size in sizes]
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    for tensor in tensors:
+        equal((float(tensor.min()), float(tensor.max())), (3.0, 3.0), "the sum over one rank")
+
+
+def nccl_hook(torch):
+    """NCCL registers all memory by trace trackers, and ends that before the memory goes."""
+    os.environ["TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"] = "1"
+    before = torch.ones(8 * MIB, device="cuda")  # registered when the group is made
+    with one_rank(torch) as (dist, _):
+        dist.all_reduce(before)
+        for sizes in ([MIB, 6 * MIB, 30 * MIB], [20 * MIB], [12 * MIB, MIB]):
+            reduce_all(torch, dist, sizes)
+            torch.cuda.empty_cache()
+        faults = []
+        threads = [threading.Thread(target=grow_and_empty, args=(torch, faults)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        equal(faults, [], "what the threads report")
+        del before
+        torch.cuda.empty_cache()
+        reduce_all(torch, dist, [8 * MIB])
+
+
+def grow_and_empty(torch, faults):
+    try:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for i in range(20):
+                torch.ones((4 + i % 5 * 3) * MIB, device="cuda")
+                torch.cuda.empty_cache()
+    except Exception as error:  # it would be lost in the thread
+        faults.append(str(error))
+
+
+def nccl_pool(torch):
+    """NCCL registers the memory of a pool, and deregisters it before the pool ends."""
+    with one_rank(torch) as (dist, backend):
+        for size in (4 * MIB, 10 * MIB):
+            pool = torch.cuda.MemPool()
+            with torch.cuda.use_mem_pool(pool):
+                tensor = torch.full((size,), 2.0, device="cuda")
+            backend.register_mem_pool(pool)
+            dist.all_reduce(tensor)
+            equal(float(tensor.sum()), 2.0 * size, "the sum over one rank")
+            backend.deregister_mem_pool(pool)
+            del tensor, pool
+            torch.cuda.empty_cache()
+            reduce_all(torch, dist, [size])
+
+
 def unmodified_script(torch):
     """python -m tidemark.torch runs an unmodified script."""
     script = "import sys, torch; torch.ones(3, device='cuda'); print(sys.argv[1:], torch.cuda.get_allocator_backend())"
@@ -584,7 +755,8 @@ def losses(torch):
 TOGETHER = [both_doors, statistics, raw_memory, contents, fraction, out_of_memory, holders, settings, record_stream,
             record_stream_frees_under_pressure, waits, graphs, pools, history, profiler, cudnn_benchmark, pinned,
             threads]
-ALONE = [graph_trees, external_streams, fork, fork_before_use, live_at_exit, ipc, unmodified_script, losses]
+ALONE = [graph_trees, external_streams, fork, fork_before_use, live_at_exit, ipc, ipc_with_stock, nccl_hook, nccl_pool,
+         unmodified_script, losses]
 CASES = {case.__name__: case for case in TOGETHER + ALONE}
 
 
@@ -605,6 +777,8 @@ def main():
         answer = {"case": name, "ok": True}
         try:
             answer["value"] = CASES[name](torch)
+        except Skip as reason:
+            answer["skip"] = str(reason)
         except Exception:  # whatever a case raises is its result
             answer.update(ok=False, text=traceback.format_exc())
         print("CASE " + json.dumps(answer), flush=True)

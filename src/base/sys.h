@@ -89,6 +89,12 @@ int tide__sys_file_punch(int file, uint64_t offset, uint64_t bytes);
 // Opens the file of a descriptor of a process again, with its own locks.
 int tide__sys_file_reopen(int process, int file, int* out);
 int tide__sys_file_duplicate(int file, int* out);
+// Copies a descriptor of another process, with its open file description. EPERM: the system does not let this
+// process trace that one.
+int tide__sys_file_fetch(int process, int file, int* out);
+// The position of an open file description, which all copies of a descriptor share.
+int tide__sys_file_seek(int file, uint64_t position);
+int tide__sys_file_position(int file, uint64_t* out);
 void tide__sys_file_close(int file);
 int tide__sys_file_bytes(int file, uint64_t* out);
 int tide__sys_file_read(int file, uint64_t offset, uint64_t* out);

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -195,6 +196,26 @@ int tide__sys_file_reopen(int process, int file, int* out) {
 int tide__sys_file_duplicate(int file, int* out) {
   *out = fcntl(file, F_DUPFD_CLOEXEC, 0);
   return *out >= 0 ? 0 : errno;
+}
+
+int tide__sys_file_fetch(int process, int file, int* out) {
+  const int there = (int)syscall(SYS_pidfd_open, process, 0);
+  if (there < 0) return errno;
+  *out = (int)syscall(SYS_pidfd_getfd, there, file, 0);
+  const int error = *out >= 0 ? 0 : errno;
+  (void)close(there);
+  return error;
+}
+
+int tide__sys_file_seek(int file, uint64_t position) {
+  return lseek(file, (off_t)position, SEEK_SET) >= 0 ? 0 : errno;
+}
+
+int tide__sys_file_position(int file, uint64_t* out) {
+  const off_t position = lseek(file, 0, SEEK_CUR);
+  if (position < 0) return errno;
+  *out = (uint64_t)position;
+  return 0;
 }
 
 void tide__sys_file_close(int file) { (void)close(file); }

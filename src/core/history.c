@@ -79,12 +79,8 @@ static void journal_free(void* value) {
 
 static void journal_key_make(void) { (void)pthread_key_create(&journal_key, journal_free); }
 
-static bool is_observed(const tide__history* history) {
-  return (tide__load_relaxed(history->word) & history->observed_bit) != 0;
-}
-
 void tide__history_make_room(tide__history* history, size_t entries) {
-  if (!is_observed(history) || journal.capacity - journal.count >= entries) return;
+  if (!tide__history_is_observed(history) || journal.capacity - journal.count >= entries) return;
   (void)pthread_once(&journal_once, journal_key_make);
   if (tide__heap_grow(&tide__system_heap, (void**)&journal.entries, &journal.capacity,
                       journal.count + entries, sizeof *journal.entries)) {
@@ -153,20 +149,55 @@ static void entry_number(tide__history* history, untold_entry* out) {
   tide__mutex_unlock(&history->lock);
 }
 
-void tide__history_add(tide__history* history, const tide__call_context* context, tide_trace_entry entry) {
-  const uint32_t recording = tide__load_relaxed(history->word);
+static void entry_complete(const tide__history* history, const tide__call_context* context,
+                           tide_trace_entry* entry) {
   const bool shows_stack = tide__load_relaxed(&history->level) >= TIDE_HISTORY_ALLOC;
-  const bool is_skipped = (tide__load_relaxed(&history->skips) >> entry.action & 1u) != 0;
-  entry.time_ns = context->time_ns;
-  entry.note = context->note;
-  if (!shows_stack) entry.stack = 0;
-  if ((recording & history->kept_bit) != 0 && !is_skipped) tide__ring_add(&history->ring, &entry);
-  if ((recording & history->observed_bit) != 0 && journal.count < journal.capacity) {
-    untold_entry* const untold = &journal.entries[journal.count++];
-    *untold = (untold_entry){ .uid = history->uid, .entry = entry };
-    entry_number(history, untold);
-    tide__untold_count++;
-  }
+  entry->time_ns = context->time_ns;
+  entry->note = context->note;
+  if (!shows_stack) entry->stack = 0;
+}
+
+static void entry_keep(tide__history* history, const tide_trace_entry* entry) {
+  const bool is_skipped = (tide__load_relaxed(&history->skips) >> entry->action & 1u) != 0;
+  if (tide__history_is_kept(history) && !is_skipped) tide__ring_add(&history->ring, entry);
+}
+
+static void entry_report(tide__history* history, const tide_trace_entry* entry) {
+  if (!tide__history_is_observed(history) || journal.count >= journal.capacity) return;
+  untold_entry* const untold = &journal.entries[journal.count++];
+  *untold = (untold_entry){ .uid = history->uid, .entry = *entry };
+  entry_number(history, untold);
+  tide__untold_count++;
+}
+
+void tide__history_add(tide__history* history, const tide__call_context* context, tide_trace_entry entry) {
+  entry_complete(history, context, &entry);
+  entry_keep(history, &entry);
+  entry_report(history, &entry);
+}
+
+void tide__history_keep(tide__history* history, const tide__call_context* context, tide_trace_entry entry) {
+  entry_complete(history, context, &entry);
+  entry_keep(history, &entry);
+}
+
+void tide__history_report(tide__history* history, const tide__call_context* context, tide_trace_entry entry) {
+  entry_complete(history, context, &entry);
+  entry_report(history, &entry);
+}
+
+uint64_t tide__history_turns(tide__history* history) {
+  tide__mutex_lock(&history->lock);
+  const uint64_t turns = history->next_turn;
+  tide__mutex_unlock(&history->lock);
+  return turns;
+}
+
+bool tide__history_has_told(tide__history* history, uint64_t turns) {
+  tide__mutex_lock(&history->lock);
+  const bool has_told = history->told_turns >= turns;
+  tide__mutex_unlock(&history->lock);
+  return has_told;
 }
 
 // ---------------------------------------------------------------------------------------------------

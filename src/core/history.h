@@ -13,6 +13,8 @@
 //   in the order in which things happened.
 // - A thread tells its own entries in order. Entries of two threads may be told in either order.
 // - Entries about segments also have a turn: each is told when all before it were told, over all threads.
+// - The end of memory is told before the machine takes it: tide__history_report() and tide__history_tell()
+//   before that call, tide__history_keep() behind it.
 #ifndef TIDEMARK_SRC_CORE_HISTORY_H
 #define TIDEMARK_SRC_CORE_HISTORY_H
 
@@ -62,6 +64,9 @@ void tide__history_fini(tide__history* history);
 static inline bool tide__history_is_kept(const tide__history* history) {
   return (tide__load_relaxed(history->word) & history->kept_bit) != 0;
 }
+static inline bool tide__history_is_observed(const tide__history* history) {
+  return (tide__load_relaxed(history->word) & history->observed_bit) != 0;
+}
 static inline bool tide__history_is_recording(const tide__history* history) {
   return (tide__load_relaxed(history->word) & (history->kept_bit | history->observed_bit)) != 0;
 }
@@ -77,6 +82,12 @@ void tide__history_make_room(tide__history* history, size_t entries);
 // Adds an entry, which gets the time and the note of the context. Its stack is shown from TIDE_HISTORY_ALLOC
 // on. May be called with locks held.
 void tide__history_add(tide__history* history, const tide__call_context* context, tide_trace_entry entry);
+// Halves of tide__history_add(): only for the ring, and only for the observers.
+void tide__history_keep(tide__history* history, const tide__call_context* context, tide_trace_entry entry);
+void tide__history_report(tide__history* history, const tide__call_context* context, tide_trace_entry entry);
+// How many entries about segments there were for observers, and whether so many were told.
+uint64_t tide__history_turns(tide__history* history);
+bool tide__history_has_told(tide__history* history, uint64_t turns);
 
 // Tells the observers of the entries that this thread made; with no lock held. Waits until other threads have
 // told earlier entries about segments. Entries without observers are dropped.

@@ -10,6 +10,8 @@
 // How many observers the calling thread is inside of, over all allocators.
 static _Thread_local uint32_t observers_around;
 
+bool tide__observers_are_around(void) { return observers_around > 0; }
+
 void tide__observers_init(tide__observers* observers, tide__atomic_u32* word, uint32_t bit) {
   tide__mutex_init(&observers->lock, TIDE__RANK_HISTORY);
   observers->last_id = 0;

@@ -54,6 +54,9 @@ tide_status tide__observers_attach(tide__observers* observers, const char* call,
 // Errors: TIDE_ERR_HANDLE if it is not attached. With no lock held.
 tide_status tide__observers_detach(tide__observers* observers, const char* call, tide_observer observer);
 
+// Is the calling thread inside an observer, of any allocator?
+bool tide__observers_are_around(void);
+
 // Calls `invoke` for each observer of a kind that is attached now; with no lock held.
 typedef void (*tide__observer_invoke_fn)(tide__observer_fn function, void* user, void* argument);
 void tide__observers_call(tide__observers* observers, tide__observer_kind kind,

@@ -190,6 +190,7 @@ static tide_status uncached_release(tide_device_cache* device, tide__block* bloc
 
 static tide_status audit_all(tide_device_cache* device, tide_status status) {
   const tide_error before = *tide_last_error();
+  if (tide__load_relaxed(&device->paused) > 0) return status;  // an observer's call: a block is BUSY
   if (tide_device_check(device) != 0) return TIDE_ERR_STATE;
   tide__error_restore(&before);
   return status;

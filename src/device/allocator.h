@@ -128,6 +128,7 @@ typedef struct tide__view {
   bool is_retired;    // it is unmapped when its last use has passed; with the gate, like used_at
   uint64_t used_at;   // the number of the stitch or use
   uint64_t last_use;  // stamp of the last release of a block in it; under the lane's lock
+  uint64_t turns;     // entries about segments when that was reported to observers; likewise
 } tide__view;
 
 struct tide__mapping;
@@ -349,6 +350,7 @@ struct tide_device_cache {
   tide__mutex gate_lock;  // guards the gate
   tide__signal gate_open;
   bool is_gate_taken;
+  tide__atomic_u32 paused;     // threads that left the gate for observers: see tide__gate_pause
   tide__atomic_u64 gate_turn;  // how many turns there were
   // Touched by the thread that has the gate.
   tide_physical* orphans;  // owned; handles that the machine refused to take back; tried again later
@@ -358,6 +360,7 @@ struct tide_device_cache {
   uint32_t peer_count;
   tide__import* imports;         // owned
   struct tide__offers* offers;   // owned; NULL before the first
+  tide__hash_map kept;           // open descriptors of handles, + 1, by handle: tide_device_share_kept()
   tide__link homes;              // of the policy `tide`, for large blocks, by age
   uint64_t view_uses;            // stitches and uses of views so far
   uint64_t view_bytes;           // of addresses

@@ -168,6 +168,7 @@ tide_status tide_device_checkpoint(tide_device_cache* device, tide_pool pool, ti
   c->device_uid = device->uid;
   c->pool = pool;
   (void)tide__gate_enter(device);
+  tide__gate_settle(device);
   tide_status status = pool_get(device, pool, "device_checkpoint", &found);
   if (status == TIDE_OK) status = pool_save(device, found, c);
   tide__gate_leave(device);
@@ -395,6 +396,7 @@ tide_status tide_device_restore(tide_device_cache* device, const tide_checkpoint
   tide__pool* pool = NULL;
   TIDE_TRY(tide_device_poll(device));
   (void)tide__gate_enter(device);
+  tide__gate_settle(device);
   tide_status status = pool_get(device, checkpoint->pool, "device_restore", &pool);
   if (status == TIDE_OK) status = restore_with_room(device, pool, checkpoint, &delta);
   tide__gate_leave(device);

@@ -179,6 +179,7 @@ static tide_status device_learn(tide_device_cache* device, const tide_device_opt
 }
 
 static void device_init(tide_device_cache* device) {
+  tide__hash_map_init(&device->kept, device->heap);
   tide__slots_init(&device->blocks, device->heap, 9, sizeof(tide__block), NULL, NULL);
   tide__map_init(&device->map, device->heap);
   tide__timeline_init(device);
@@ -212,6 +213,7 @@ static void device_fini(tide_device_cache* device) {
     tide__lane_fini(device, lane);
   }
   tide__pools_fini(&device->pools);
+  tide__hash_map_fini(&device->kept);
   tide__heap_release(heap, device->orphans, device->orphan_capacity, sizeof *device->orphans);
   if (device->has_tcaches) tide__thread_caches_fini(&device->tcaches);
   settings_free(device);
@@ -313,9 +315,31 @@ static void uncached_destroy(tide_device_cache* device) {
   }
 }
 
+static void pool_tell_end(tide_device_cache* device, const tide__pool* pool,
+                          const tide__call_context* context) {
+  for (const tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
+    TIDE_LIST_EACH(it, &lane->segments) {
+      tide__segment_end_tell(device, TIDE_OWNER(it, tide__segment, link), context);
+    }
+  }
+}
+
+// Tells observers of all memory that is about to go; none does if waiting for work failed.
+static void memory_tell_end(tide_device_cache* device) {
+  if (device->machine == NULL || !tide__history_is_observed(&device->history)) return;
+  const tide__call_context context = tide__context_now(device, TIDE_HISTORY_NEVER);
+  tide__pool_cursor at = { 0 };
+  (void)tide__gate_enter(device);
+  for (tide__pool* pool = &device->default_pool; pool != NULL; pool = tide__pool_next(device, &at)) {
+    pool_tell_end(device, pool, &context);
+  }
+  tide__gate_leave(device);
+}
+
 // Gives all memory back that the machine takes; the records of the rest are freed.
 static void memory_destroy(tide_device_cache* device) {
   uncached_destroy(device);
+  tide__kept_close_all(device);
   tide__imports_close(device);
   pool_destroy(device, &device->default_pool);
   for (;;) {
@@ -387,6 +411,7 @@ void tide_device_free(tide_device_cache* device) {
   tide__offers_close(device);
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   if (device_settle(device) != TIDE_OK) error = *tide_last_error();
+  memory_tell_end(device);
   memory_destroy(device);
   tide__relax_end(&relaxed);
   device_fini(device);

@@ -296,7 +296,7 @@ static void expect_forgery_refused(tide_device_cache* d, forger f, tide_status w
 
 static forger forger_of(uint32_t part_count, uint64_t offset, uint64_t bytes) {
   forger f = { .answer_bytes = sizeof f.answer };
-  f.answer.share = (tide_share){ sizeof f.answer.share, part_count, offset, bytes, { { 0 } } };
+  f.answer.share = (tide_share){ sizeof f.answer.share, part_count, offset, bytes, { { 0 } }, 0 };
   return f;
 }
 

@@ -389,6 +389,31 @@ MACHINE_TEST(test_physical_export__needs_the_flag_and_gives_a_new_descriptor_eac
   T_LE(t_count_descriptors(), before + 1);
 }
 
+// Formats of others have no place for an offset.
+MACHINE_TEST(test_physical_import__needs_only_the_descriptor_and_the_size) {
+  const size_t unit = need_physical_sharing(m);
+  const both others = both_new(m, unit);
+  const both b = both_new(m, unit);
+  tide_physical_share share;
+  tide_physical imported = NULL;
+  void* there = NULL;
+  device_fill(m, 0, others.memory, 0x11, unit);
+  device_fill(m, 0, b.memory, 0x37, unit);
+  T_OK(tide_machine_physical_export(m, b.physical, &share));
+  share.offset = 0;
+
+  T_OK(tide_machine_physical_import(m, 0, &share, &imported));
+
+  T_OK(tide_machine_address_reserve(m, 0, unit, 0, NULL, &there));
+  T_OK(tide_machine_map(m, there, imported));
+  T_OK(tide_machine_set_access(m, there, unit, 0, TIDE_ACCESS_READ_WRITE));
+  expect_filled(m, 0, there, 0x37, unit);
+  T_OK(tide_machine_unmap(m, there, unit));
+  T_OK(tide_machine_address_release(m, there, unit));
+  T_OK(tide_machine_physical_free(m, imported));
+  T_EQ(close(share.descriptor), 0);
+}
+
 HOST_TEST(test_physical_import__of_what_is_no_export_is_refused) {
   const size_t unit = need_physical_sharing(m);
   int ends[2];

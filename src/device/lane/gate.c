@@ -22,6 +22,30 @@ void tide__gate_leave(tide_device_cache* device) {
   tide__mutex_unlock(&device->gate_lock);
 }
 
+void tide__gate_pause(tide_device_cache* device) {
+  (void)tide__add_relaxed(&device->paused, 1);  // with the gate
+  tide__gate_leave(device);
+}
+
+void tide__gate_resume(tide_device_cache* device) {
+  (void)tide__gate_enter(device);
+  (void)tide__add_relaxed(&device->paused, (uint32_t)-1);
+}
+
+// Who has paused may wait for what this thread has still to tell.
+void tide__gate_settle(tide_device_cache* device) {
+  const bool waits = tide__load_relaxed(&device->paused) > 0 && !tide__observers_are_around();
+  if (!waits && tide__untold_count == 0) return;
+  tide__gate_leave(device);
+  tide__history_tell(&device->history);
+  tide__mutex_lock(&device->gate_lock);
+  while (device->is_gate_taken || (waits && tide__load_relaxed(&device->paused) > 0)) {
+    tide__signal_wait(&device->gate_open, &device->gate_lock);
+  }
+  device->is_gate_taken = true;
+  tide__mutex_unlock(&device->gate_lock);
+}
+
 void tide__detour(tide_device_cache* device, uint32_t bit, bool is_set) {
   tide__bits_set(&device->detours, bit, is_set);
 }

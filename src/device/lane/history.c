@@ -10,9 +10,9 @@ tide__call_context tide__context_now(tide_device_cache* device, uint32_t level) 
   return tide__history_context(&device->history, level, entries);
 }
 
-void tide__entry_add(tide_device_cache* device, tide_action action, const tide__call_context* context,
-                     uint32_t stack, const tide__lane* lane, uint64_t address, uint64_t bytes) {
-  const tide_trace_entry entry = {
+static tide_trace_entry entry_of(const tide_device_cache* device, tide_action action, uint32_t stack,
+                                 const tide__lane* lane, uint64_t address, uint64_t bytes) {
+  return (tide_trace_entry){
     .address = address,
     .bytes = bytes,
     .stream = lane != NULL ? tide__address(lane->stream) : 0,
@@ -21,7 +21,37 @@ void tide__entry_add(tide_device_cache* device, tide_action action, const tide__
     .action = (uint8_t)action,
     .device = (uint8_t)device->index,
   };
-  tide__history_add(&device->history, context, entry);
+}
+
+void tide__entry_add(tide_device_cache* device, tide_action action, const tide__call_context* context,
+                     uint32_t stack, const tide__lane* lane, uint64_t address, uint64_t bytes) {
+  tide__history_add(&device->history, context, entry_of(device, action, stack, lane, address, bytes));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Ends
+
+void tide__end_announce(tide_device_cache* device, tide_action action, const tide__call_context* context,
+                        uint32_t stack, const tide__lane* lane, uint64_t address, uint64_t bytes) {
+  if (!tide__history_is_observed(&device->history)) return;
+  const tide_error before = *tide_last_error();
+  tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
+  tide__history_report(&device->history, context, entry_of(device, action, stack, lane, address, bytes));
+  tide__gate_pause(device);
+  tide__history_tell(&device->history);
+  tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
+  tide__gate_resume(device);
+  tide__error_restore(&before);
+}
+
+void tide__end_keep(tide_device_cache* device, tide_action action, const tide__call_context* context,
+                    uint32_t stack, const tide__lane* lane, uint64_t address, uint64_t bytes) {
+  tide__history_keep(&device->history, context, entry_of(device, action, stack, lane, address, bytes));
+}
+
+void tide__end_revoke(tide_device_cache* device, tide_action action, const tide__call_context* context,
+                      uint32_t stack, const tide__lane* lane, uint64_t address, uint64_t bytes) {
+  tide__history_report(&device->history, context, entry_of(device, action, stack, lane, address, bytes));
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -30,6 +30,14 @@ tide_status tide__inherited_refuse(const char* call);
 // Takes the gate, the turn to grow or shrink the allocator; returns the number of turns before this one.
 uint64_t tide__gate_enter(tide_device_cache* device);
 void tide__gate_leave(tide_device_cache* device);
+// Leaves the gate while observers hear of memory that is about to go, and takes it again. The memory is BUSY
+// meanwhile, so that it belongs to the caller.
+void tide__gate_pause(tide_device_cache* device);
+void tide__gate_resume(tide_device_cache* device);
+// Tells observers the entries that the thread has made, and waits until no other thread has paused: what that
+// is about to give back is then back. The caller has the gate before and after, but not between. A thread
+// that is inside an observer does not wait, because two of them could wait for each other.
+void tide__gate_settle(tide_device_cache* device);
 static inline bool tide__has_scopes(tide_device_cache* device) {
   return (tide__load_relaxed(&device->detours) & TIDE__HAS_SCOPES) != 0;
 }
@@ -61,6 +69,16 @@ tide__call_context tide__context_now(tide_device_cache* device, uint32_t level);
 // Adds an entry about memory of a lane, or of none; see tide__history_add().
 void tide__entry_add(tide_device_cache* device, tide_action action, const tide__call_context* context,
                      uint32_t stack, const tide__lane* lane, uint64_t address, uint64_t bytes);
+
+// Tells observers that memory of a lane is about to go back to the machine, after all entries before. The
+// caller has the gate, which is left meanwhile. Nothing is kept in the history: tide__end_keep() does that
+// when the memory is gone. If it is not, tide__end_revoke() reports that it came, with `action` for that.
+void tide__end_announce(tide_device_cache* device, tide_action action, const tide__call_context* context,
+                        uint32_t stack, const tide__lane* lane, uint64_t address, uint64_t bytes);
+void tide__end_keep(tide_device_cache* device, tide_action action, const tide__call_context* context,
+                    uint32_t stack, const tide__lane* lane, uint64_t address, uint64_t bytes);
+void tide__end_revoke(tide_device_cache* device, tide_action action, const tide__call_context* context,
+                      uint32_t stack, const tide__lane* lane, uint64_t address, uint64_t bytes);
 
 // ---------------------------------------------------------------------------------------------------
 // labels.c

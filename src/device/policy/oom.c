@@ -26,10 +26,11 @@ char* tide_size_text(uint64_t bytes, char text[TIDE_SIZE_TEXT]) {
 }
 
 static _Thread_local tide_oom last_oom;
-static _Thread_local struct {
+typedef struct oom_step_list {
   uint32_t count;
   tide_oom_rung rungs[TIDE_OOM_RUNGS];
-} oom_steps;
+} oom_step_list;
+static _Thread_local oom_step_list oom_steps;
 
 const tide_oom* tide_device_last_oom(void) { return &last_oom; }
 
@@ -50,8 +51,10 @@ static uint64_t oom_in_use(tide_device_cache* device) {
 
 static tide_status oom_try(const tide__rung* rung, tide__request* request, tide__block** out) {
   const uint64_t before = oom_in_use(request->device);
+  const oom_step_list steps = oom_steps;
   const tide_status status = rung->climb(request, out);
   const uint64_t after = oom_in_use(request->device);
+  oom_steps = steps;  // an observer of an end may have made requests of its own
   if (oom_steps.count < TIDE_OOM_RUNGS) {
     oom_steps.rungs[oom_steps.count++] = (tide_oom_rung){ rung->name, before > after ? before - after : 0 };
   }

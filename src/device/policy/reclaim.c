@@ -229,6 +229,7 @@ static tide__pool* pool_walk_next(tide_device_cache* device, pool_walk* walk) {
 
 static tide_status reclaim(tide_device_cache* device, pool_walk walk, const tide__call_context* context) {
   tide__pool* pool = NULL;
+  tide__gate_settle(device);
   while ((pool = pool_walk_next(device, &walk)) != NULL) TIDE_TRY(tide__reclaim_pool(device, pool, context));
   tide__pool_drop_unused(device);
   return TIDE_OK;
@@ -286,6 +287,7 @@ static tide_status reclaim_to(tide_device_cache* device, pool_walk pools, uint64
   tide__pool* pool = NULL;
   tide__block* list = NULL;
   uint64_t idle = 0;
+  tide__gate_settle(device);
   for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
     idle += pool_idle_bytes(device, pool);
   }
@@ -440,6 +442,7 @@ tide_status tide__reclaim_by_age(const tide__request* request) {
 
 static tide_status pool_trim_at_gate(tide_device_cache* device, tide_pool number, bool is_capturing,
                                      const tide__call_context* context) {
+  tide__gate_settle(device);
   tide__pool* const pool = tide__pool_find(device, number);
   TIDE_REQUIRE(pool != NULL, TIDE_ERR_HANDLE, "device_trim_pool: there is no pool %u", number);
   if (tide__pool_is_used(device, pool)) return TIDE_OK;

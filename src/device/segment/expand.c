@@ -47,12 +47,12 @@ static tide_status handles_map(tide_device_cache* device, tide__segment* segment
   return status;
 }
 
+// The caller has waited for work that uses the memory, and told observers.
 static tide_status handles_unmap(tide_device_cache* device, tide__segment* segment, uint64_t address,
                                  uint64_t bytes) {
   const size_t first = handle_index(segment, address);
   const size_t end = first + (size_t)(bytes / segment->handle_bytes);
   TIDE_TRY(tide__orphans_reserve(device, end - first));
-  TIDE_TRY(tide__lane_quiesce(device, segment->lane, true));
   TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(address), bytes));
   for (size_t i = first; i < end; i++) {
     tide__physical_give(device, segment->handles[i]);
@@ -64,11 +64,21 @@ static tide_status handles_unmap(tide_device_cache* device, tide__segment* segme
 // ---------------------------------------------------------------------------------------------------
 // Shrinking
 
-static tide_status block_unmap(tide_device_cache* device, tide__block* block, uint64_t from, uint64_t to) {
+static tide_status range_unmap(tide_device_cache* device, tide__segment* segment, uint64_t from, uint64_t to,
+                               const tide__call_context* context) {
+  TIDE_TRY(tide__lane_quiesce(device, segment->lane, true));
+  tide__unmapping_tell(device, segment, from, to, context);
+  const tide_status status = handles_unmap(device, segment, from, to - from);
+  if (status != TIDE_OK) tide__unmapping_revoke(device, segment, from, to, context);
+  return status;
+}
+
+static tide_status block_unmap(tide_device_cache* device, tide__block* block, uint64_t from, uint64_t to,
+                               const tide__call_context* context) {
   tide__lane* const lane = block->segment->lane;
   tide__block* held[2];
   TIDE_TRY(tide__lane_hold_spares(device, lane, held));
-  const tide_status status = handles_unmap(device, block->segment, from, to - from);
+  const tide_status status = range_unmap(device, block->segment, from, to, context);
   tide__mutex_lock(&lane->lock);
   tide__lane_unhold_spares_locked(lane, held);
   if (status == TIDE_OK) tide__block_hollow_locked(block, from, to);
@@ -88,9 +98,9 @@ static tide_status block_give_idle(tide_device_cache* device, tide__block* block
   const uint64_t count = first < end ? tide__min(end - first, (too_much + handle - 1) / handle) : 0;
   const uint64_t from = segment->address + (end - count) * handle;
   const uint64_t to = segment->address + end * handle;
-  const tide_status status = count > 0 ? block_unmap(device, block, from, to) : TIDE_OK;
+  const tide_status status = count > 0 ? block_unmap(device, block, from, to, context) : TIDE_OK;
   if (count > 0 && status == TIDE_OK) {
-    tide__unmapped_tell(device, segment, from, to, context);
+    tide__unmapped_keep(device, segment, from, to, context);
     return TIDE_OK;
   }
   tide__mutex_lock(&lane->lock);

@@ -134,15 +134,29 @@ void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t 
   tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
 }
 
-void tide__unmapped_tell(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
+static uint32_t end_stack(const tide__segment* segment, const tide__call_context* context) {
+  return context->stack != 0 ? context->stack : segment->stack;
+}
+
+void tide__unmapping_tell(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
+                          const tide__call_context* context) {
+  tide__end_announce(device, TIDE_ACTION_SEGMENT_UNMAP, context, end_stack(segment, context), segment->lane,
+                     from, to - from);
+}
+
+void tide__unmapped_keep(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
                          const tide__call_context* context) {
   const int kind = segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
   if (from == to) return;
   reserved_move(device, segment->lane->pool, -(int64_t)(to - from), kind, false);
-  if (!tide__is_recording(device)) return;
-  tide__entry_add(device, TIDE_ACTION_SEGMENT_UNMAP, context,
-                  context->stack != 0 ? context->stack : segment->stack, segment->lane, from, to - from);
-  tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
+  tide__end_keep(device, TIDE_ACTION_SEGMENT_UNMAP, context, end_stack(segment, context), segment->lane, from,
+                 to - from);
+}
+
+void tide__unmapping_revoke(tide_device_cache* device, const tide__segment* segment, uint64_t from,
+                            uint64_t to, const tide__call_context* context) {
+  if (from == to) return;
+  tide__end_revoke(device, TIDE_ACTION_SEGMENT_MAP, context, segment->stack, segment->lane, from, to - from);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -320,14 +334,48 @@ tide_status tide__lane_quiesce(tide_device_cache* device, const tide__lane* lane
   return tide_machine_device_synchronize(device->machine, device->index);
 }
 
+// Waits for work, tells observers, and gives the memory back. If the machine refuses, observers hear of the
+// memory as of new memory.
+static tide_status segment_memory_end(tide_device_cache* device, const tide__segment* segment,
+                                      const tide__call_context* context) {
+  const tide__lane* const lane = segment->lane;
+  TIDE_TRY(tide__lane_quiesce(device, lane, lane->pool->options.segment_release != NULL));
+  tide__end_announce(device, TIDE_ACTION_SEGMENT_FREE, context, end_stack(segment, context), lane,
+                     segment->address, segment->bytes);
+  const tide_status status = memory_release(device, lane, tide__pointer(segment->address), segment->bytes);
+  if (status != TIDE_OK) {
+    tide__end_revoke(device, TIDE_ACTION_SEGMENT_ALLOC, context, segment->stack, lane, segment->address,
+                     segment->bytes);
+  }
+  return status;
+}
+
+// Memory that is lent to a view is told with the view.
+void tide__segment_end_tell(tide_device_cache* device, const tide__segment* segment,
+                            const tide__call_context* context) {
+  uint64_t from = segment->address;
+  uint64_t to = from;
+  if (!segment->is_expandable) {
+    tide__end_announce(device, TIDE_ACTION_SEGMENT_FREE, context, segment->stack, segment->lane, from,
+                       segment->bytes);
+    return;
+  }
+  for (const tide__block* block = segment->head; block != NULL; block = block->next) {
+    if (!tide__state_has_memory(block->state)) continue;
+    if (block->address != to) {
+      if (from < to) tide__unmapping_tell(device, segment, from, to, context);
+      from = block->address;
+    }
+    to = tide__block_end(block);
+  }
+  if (from < to) tide__unmapping_tell(device, segment, from, to, context);
+}
+
 tide_status tide__segment_release(tide_device_cache* device, tide__segment* segment,
                                   const tide__call_context* context) {
   tide__lane* const lane = segment->lane;
   const int kind = tide__block_kind(segment->head);
-  tide_status status = tide__lane_quiesce(device, lane, lane->pool->options.segment_release != NULL);
-  if (status == TIDE_OK) {
-    status = memory_release(device, lane, tide__pointer(segment->address), segment->bytes);
-  }
+  const tide_status status = segment_memory_end(device, segment, context);
   tide__mutex_lock(&lane->lock);
   if (status == TIDE_OK) {
     tide__segment_unlink_locked(segment);
@@ -337,12 +385,8 @@ tide_status tide__segment_release(tide_device_cache* device, tide__segment* segm
   tide__mutex_unlock(&lane->lock);
   if (status != TIDE_OK) return status;
   reserved_move(device, lane->pool, -(int64_t)segment->bytes, kind, true);
-  if (tide__is_recording(device)) {
-    tide__entry_add(device, TIDE_ACTION_SEGMENT_FREE, context,
-                    context->stack != 0 ? context->stack : segment->stack, lane, segment->address,
-                    segment->bytes);
-    tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
-  }
+  tide__end_keep(device, TIDE_ACTION_SEGMENT_FREE, context, end_stack(segment, context), lane,
+                 segment->address, segment->bytes);
   tide__segment_free(device, segment);
   return TIDE_OK;
 }

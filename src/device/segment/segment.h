@@ -30,10 +30,19 @@ tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address,
 void tide__segment_unlink_locked(tide__segment* segment);
 // Gives back the addresses of all segments of a lane in which nothing is mapped any more.
 void tide__segments_drop_unmapped(tide_device_cache* device, tide__lane* lane);
-// Counts and records memory that was mapped for a request, and memory of a segment that was unmapped.
+// Counts and records memory that was mapped for a request.
 void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t bytes);
-void tide__unmapped_tell(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
+// Tells observers that memory of a segment is about to be unmapped; the gate is left meanwhile, and all of it
+// must be BUSY. Then counts and records what was unmapped, and tells observers what was not after all.
+void tide__unmapping_tell(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
+                          const tide__call_context* context);
+void tide__unmapped_keep(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
                          const tide__call_context* context);
+void tide__unmapping_revoke(tide_device_cache* device, const tide__segment* segment, uint64_t from,
+                            uint64_t to, const tide__call_context* context);
+// Tells observers that all memory of a segment is about to go, whatever uses it: at the end of the allocator.
+void tide__segment_end_tell(tide_device_cache* device, const tide__segment* segment,
+                            const tide__call_context* context);
 // Waits until no work of the lane's stream uses its idle memory. Unless `is_always`, it waits only where the
 // machine does not wait itself when raw memory is released.
 tide_status tide__lane_quiesce(tide_device_cache* device, const tide__lane* lane, bool is_always);

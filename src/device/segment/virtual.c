@@ -6,6 +6,8 @@
 // take back is kept and tried again. The caller has the gate, and no lock is held.
 #include "device/segment/virtual.h"
 
+#include "base/sys.h"
+
 // ---------------------------------------------------------------------------------------------------
 // Physical memory
 
@@ -17,7 +19,34 @@ tide_status tide__orphans_reserve(tide_device_cache* device, size_t count) {
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", count);
 }
 
+// An open descriptor would keep the memory.
+static void kept_close(tide_device_cache* device, tide_physical handle) {
+  const uint64_t kept = tide__hash_map_take(&device->kept, tide__address(handle));
+  if (kept != 0) tide__sys_file_close((int)(kept - 1));
+}
+
+void tide__kept_close_all(tide_device_cache* device) {
+  const tide__hash_slot* slot = NULL;
+  while ((slot = tide__hash_map_next(&device->kept, slot)) != NULL)
+    tide__sys_file_close((int)(slot->value - 1));
+  tide__hash_map_clear(&device->kept);
+}
+
+tide_status tide__kept_open(tide_device_cache* device, tide_physical handle, tide_physical_share* out) {
+  const uint64_t kept = tide__hash_map_find(&device->kept, tide__address(handle));
+  if (kept != 0) {
+    out->descriptor = (int)(kept - 1);
+    return TIDE_OK;
+  }
+  TIDE_REQUIRE(tide__hash_map_reserve(&device->kept, device->kept.count + 1), TIDE_ERR_NO_MEMORY,
+               "device_share: no memory for the record of a descriptor");
+  TIDE_TRY(tide_machine_physical_export(device->machine, handle, out));
+  (void)tide__hash_map_put(&device->kept, tide__address(handle), (uint64_t)out->descriptor + 1);
+  return TIDE_OK;
+}
+
 void tide__physical_give(tide_device_cache* device, tide_physical handle) {
+  if (device->kept.count > 0) kept_close(device, handle);
   if (tide_machine_physical_free(device->machine, handle) == TIDE_OK) return;
   device->orphans[device->orphan_count++] = handle;
 }

@@ -14,6 +14,9 @@ tide_status tide__physical_new(tide_device_cache* device, uint64_t bytes, tide_p
 tide_status tide__orphans_reserve(tide_device_cache* device, size_t count);
 void tide__physical_give(tide_device_cache* device, tide_physical handle);
 void tide__orphans_retry(tide_device_cache* device);
+// The descriptor of physical memory that stays open until the memory is given back; and closes all.
+tide_status tide__kept_open(tide_device_cache* device, tide_physical handle, tide_physical_share* out);
+void tide__kept_close_all(tide_device_cache* device);
 
 // How many bytes of addresses a segment of virtual memory should have.
 uint64_t tide__reserve_wanted(const tide_device_cache* device, const tide_reserve* reserve);

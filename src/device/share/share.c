@@ -5,6 +5,7 @@
 // of an expandable one, and of homes and views, the handles around the block, as file descriptors. What was
 // imported is kept in a list, so that a raw segment that is imported again is opened once; it is touched by
 // the thread that has the gate.
+#include <errno.h>
 #include <string.h>
 
 #include "base/sized.h"
@@ -55,92 +56,121 @@ tide_status tide_device_enable_peer(tide_device_cache* device, int peer) {
 // ---------------------------------------------------------------------------------------------------
 // Export
 
-static tide_status room_check(const tide_device_cache* device, const tide_share* share,
-                              const tide_physical_share* parts, size_t capacity) {
+// Where the parts of a share go.
+typedef struct part_room {
+  tide_physical_share* parts;  // borrowed; NULL: none
+  size_t capacity;
+  bool is_kept;  // the descriptors are the allocator's, and stay open
+} part_room;
+
+static tide_status room_check(const tide_device_cache* device, const tide_share* share, part_room room) {
   TIDE_REQUIRE(device->has_physical_sharing, TIDE_ERR_UNSUPPORTED, "device_share: the machine cannot share");
-  TIDE_REQUIRE(share->part_count <= capacity && parts != NULL, TIDE_ERR_LIMIT,
+  TIDE_REQUIRE(share->part_count <= room.capacity && room.parts != NULL, TIDE_ERR_LIMIT,
                "device_share: there are %u parts", share->part_count);
   return TIDE_OK;
 }
 
-// Exports one more part; if that fails, those before it are closed.
-static tide_status part_export(tide_device_cache* device, tide_physical physical, tide_physical_share* parts,
-                               size_t index) {
+// Exports one more part; if that fails, those before it are closed, unless they are kept.
+static tide_status part_export(tide_device_cache* device, tide_physical physical, uint64_t bytes,
+                               part_room room, size_t index) {
+  tide_physical_share* const parts = room.parts;
+  if (room.is_kept) {
+    TIDE_TRY(tide__kept_open(device, physical, &parts[index]));
+    parts[index] = (tide_physical_share){ parts[index].descriptor, 0, bytes };
+    return TIDE_OK;
+  }
   const tide_status status = tide_machine_physical_export(device->machine, physical, &parts[index]);
   while (status != TIDE_OK && index-- > 0) tide__sys_file_close(parts[index].descriptor);
   return status;
 }
 
 static tide_status share_expandable(tide_device_cache* device, const tide__place* block, tide_share* out,
-                                    tide_physical_share* parts, size_t capacity) {
+                                    part_room room) {
   const tide__segment* const segment = block->segment;
   const uint64_t handle = segment->handle_bytes;
   const uint64_t from = block->address - segment->address;
   const size_t first = (size_t)(from / handle);
   const size_t count = (size_t)((from + block->bytes - 1) / handle) - first + 1;
   out->part_count = (uint32_t)count;
+  out->part_bytes = handle;
   out->offset = from - first * handle;
-  TIDE_TRY(room_check(device, out, parts, capacity));
+  TIDE_TRY(room_check(device, out, room));
   for (size_t i = 0; i < count; i++) {
-    TIDE_TRY(part_export(device, segment->handles[first + i], parts, i));
+    TIDE_TRY(part_export(device, segment->handles[first + i], handle, room, i));
   }
   return TIDE_OK;
 }
 
+// The size of all handles of a span, or 0 if they have several.
+static uint64_t span_handle_bytes(tide__span span) {
+  const uint64_t bytes = span.handles[0]->bytes;
+  size_t i = 1;
+  while (i < span.count && span.handles[i]->bytes == bytes) i++;
+  return i == span.count ? bytes : 0;
+}
+
 // The handles of a block of the policy `tide`, at home or in its view, whatever their sizes. From now on no
 // view is made of them, and none that is there uses them: see view.c.
-static tide_status share_span(tide_device_cache* device, tide__span span, tide_share* out,
-                              tide_physical_share* parts, size_t capacity) {
+static tide_status share_span(tide_device_cache* device, tide__span span, tide_share* out, part_room room) {
   out->part_count = (uint32_t)span.count;
+  out->part_bytes = span_handle_bytes(span);
   out->offset = span.offset;
-  TIDE_TRY(room_check(device, out, parts, capacity));
+  TIDE_TRY(room_check(device, out, room));
   for (size_t i = 0; i < span.count; i++) {
-    TIDE_TRY(part_export(device, span.handles[i]->physical, parts, i));
+    TIDE_TRY(part_export(device, span.handles[i]->physical, span.handles[i]->bytes, room, i));
   }
   for (size_t i = 0; i < span.count; i++) span.handles[i]->is_shared = true;
   return TIDE_OK;
 }
 
 static tide_status block_share(tide_device_cache* device, const tide__place* block, tide_share* out,
-                               tide_physical_share* parts, size_t capacity) {
+                               part_room room) {
   const tide__segment* const segment = block->segment;
   const uint64_t base = segment != NULL ? segment->address : block->address;
   const uint64_t offset = block->address - base;
   if (segment != NULL && segment->home != NULL) {
-    return share_span(device, tide__home_span(segment->home, block->address, block->bytes), out, parts,
-                      capacity);
+    return share_span(device, tide__home_span(segment->home, block->address, block->bytes), out, room);
   }
   if (segment != NULL && segment->view != NULL) {
-    return share_span(device, tide__view_span(segment->view, offset, block->bytes), out, parts, capacity);
+    return share_span(device, tide__view_span(segment->view, offset, block->bytes), out, room);
   }
-  if (segment != NULL && segment->is_expandable) return share_expandable(device, block, out, parts, capacity);
+  if (segment != NULL && segment->is_expandable) return share_expandable(device, block, out, room);
   out->offset = offset;
   return tide_machine_raw_export(device->machine, device->index, tide__pointer(base), &out->raw);
 }
 
 static tide_status share_at_gate(tide_device_cache* device, const void* address, tide_share* out,
-                                 tide_physical_share* parts, size_t capacity) {
+                                 part_room room) {
   tide_block block = { NULL, 0 };
   tide__place place = { NULL, 0, 0 };
   TIDE_TRY(tide_device_find(device, address, &block));
   TIDE_TRY(tide__block_place(device, block, "device_share", &place));
   out->bytes = place.bytes;
-  return block_share(device, &place, out, parts, capacity);
+  return block_share(device, &place, out, room);
 }
 
-tide_status tide_device_share(tide_device_cache* device, const void* address, tide_share* out,
-                              tide_physical_share* parts, size_t capacity) {
+static tide_status share_to(tide_device_cache* device, const void* address, tide_share* out, part_room room) {
   tide_share share = TIDE_SHARE_INIT;
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_share: no device");
   TIDE_TRY(tide__sized_write("device_share", &share, out, sizeof share));
   TIDE__REQUIRE_OWN(device, "device_share");
   (void)tide__gate_enter(device);
-  const tide_status status = share_at_gate(device, address, &share, parts, capacity);
+  const tide_status status = share_at_gate(device, address, &share, room);
   tide__gate_leave(device);
   if (status == TIDE_OK || status == TIDE_ERR_LIMIT) {
     tide__ignore(tide__sized_write("device_share", &share, out, sizeof share));
   }
   return status;
+}
+
+tide_status tide_device_share(tide_device_cache* device, const void* address, tide_share* out,
+                              tide_physical_share* parts, size_t capacity) {
+  return share_to(device, address, out, (part_room){ parts, capacity, false });
+}
+
+tide_status tide_device_share_kept(tide_device_cache* device, const void* address, tide_share* out,
+                                   tide_physical_share* parts, size_t capacity) {
+  return share_to(device, address, out, (part_room){ parts, capacity, true });
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -287,6 +317,48 @@ tide_status tide_device_import(tide_device_cache* device, const tide_share* shar
     *out = tide__pointer(import->base + share->offset);
   }
   tide__gate_leave(device);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Import from a process
+
+static tide_status fetch_fail(int process, int descriptor, int error) {
+  const bool is_denied = error == EPERM || error == EACCES;
+  const tide_status status = is_denied                            ? TIDE_ERR_ACCESS
+                             : error == ENOSYS                    ? TIDE_ERR_UNSUPPORTED
+                             : error == EMFILE || error == ENFILE ? TIDE_ERR_LIMIT
+                                                                  : TIDE_ERR_STATE;
+  return TIDE_FAIL(status, "device_import_from: descriptor %d of process %d cannot be copied: %s%s",
+                   descriptor, process, strerror(error),
+                   is_denied ? "; this process may not trace that one" : "");
+}
+
+static void fetched_free(tide_device_cache* device, tide_physical_share* own, size_t fetched, size_t count) {
+  for (size_t i = 0; i < fetched; i++) tide__sys_file_close(own[i].descriptor);
+  tide__heap_release(device->heap, own, count, sizeof *own);
+}
+
+tide_status tide_device_import_from(tide_device_cache* device, int process, const tide_share* share,
+                                    const tide_physical_share* parts, void** out) {
+  TIDE_REQUIRE(device != NULL && share != NULL && out != NULL, TIDE_ERR_ARGUMENT,
+               "device_import_from: no device, share or out");
+  *out = NULL;
+  TIDE_REQUIRE(process > 0 && parts != NULL && share->part_count > 0, TIDE_ERR_ARGUMENT,
+               "device_import_from: no process or no parts");
+  const size_t count = share->part_count;
+  tide_physical_share* const own = tide__heap_alloc(device->heap, count, sizeof *own);
+  TIDE_REQUIRE(own != NULL, TIDE_ERR_NO_MEMORY, "device_import_from: no memory for %zu parts", count);
+  tide_status status = TIDE_OK;
+  size_t fetched = 0;
+  while (fetched < count && status == TIDE_OK) {
+    own[fetched] = parts[fetched];
+    const int error = tide__sys_file_fetch(process, parts[fetched].descriptor, &own[fetched].descriptor);
+    if (error != 0) status = fetch_fail(process, parts[fetched].descriptor, error);
+    else fetched++;
+  }
+  if (status == TIDE_OK) status = tide_device_import(device, share, own, out);
+  fetched_free(device, own, fetched, count);
   return status;
 }
 

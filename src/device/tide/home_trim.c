@@ -72,23 +72,53 @@ static void block_hollow_locked(tide__block* block, hollow h) {
   if (block->next == NULL) block->segment->home->top = block;
 }
 
-// Gives handles back from the high end until at most `target` bytes are reserved, as far as the machine takes
-// them and the floor allows.
-static tide_status handles_give(tide_device_cache* device, tide__segment* segment, handle_range range,
-                                uint64_t target, hollow* out) {
+// The handles of a range that go: from its high end, until at most `target` bytes are reserved, as far as the
+// floor allows.
+static hollow handles_choose(tide_device_cache* device, const tide__home* home, handle_range range,
+                             uint64_t target) {
   const uint64_t floor = tide__device_options(device)->tide_floor_bytes;
-  if (range.first == range.end) return TIDE_OK;
-  TIDE_TRY(tide__orphans_reserve(device, range.end - range.first));
-  TIDE_TRY(handles_quiesce(device, segment, range));
-  for (size_t i = range.end; i-- > range.first;) {
-    const hollow own = { segment->home->handles[i]->address, tide__handle_end(segment->home->handles[i]) };
-    const uint64_t left = tide__load_relaxed(&device->reserved_bytes) - (out->to - out->from);
-    if (left <= target || left < floor + (own.to - own.from)) break;
+  uint64_t left = tide__load_relaxed(&device->reserved_bytes);
+  hollow chosen = { 0, 0 };
+  for (size_t i = range.end; i-- > range.first && left > target;) {
+    const tide__handle* const handle = home->handles[i];
+    if (left < floor + handle->bytes) break;
+    left -= handle->bytes;
+    chosen.from = handle->address;
+    if (chosen.to == 0) chosen.to = tide__handle_end(handle);
+  }
+  return chosen;
+}
+
+// Gives chosen handles back from the high end, as far as the machine takes them.
+static tide_status handles_drop(tide_device_cache* device, tide__segment* segment, hollow chosen,
+                                hollow* out) {
+  const tide__home* const home = segment->home;
+  const size_t first = tide__handle_index_at(home, chosen.from);
+  size_t end = first;
+  while (end < home->count && home->handles[end]->address < chosen.to) end++;
+  TIDE_TRY(tide__orphans_reserve(device, end - first));
+  for (size_t i = end; i-- > first;) {
+    const uint64_t from = home->handles[i]->address;
     TIDE_TRY(handle_drop(device, segment, i));
-    out->from = own.from;
-    if (out->to == 0) out->to = own.to;
+    out->from = from;
+    out->to = chosen.to;
   }
   return TIDE_OK;
+}
+
+// Other threads may change the home while observers are told, but not what is under the BUSY block.
+static tide_status handles_give(tide_device_cache* device, const tide__block* block, uint64_t target,
+                                const tide__call_context* context, hollow* out) {
+  tide__segment* const segment = block->segment;
+  const handle_range range = block_handles(block);
+  const hollow chosen = handles_choose(device, segment->home, range, target);
+  if (chosen.from == chosen.to) return TIDE_OK;
+  TIDE_TRY(handles_quiesce(device, segment, range));
+  tide__unmapping_tell(device, segment, chosen.from, chosen.to, context);
+  const tide_status status = handles_drop(device, segment, chosen, out);
+  const uint64_t kept_to = out->from != 0 ? out->from : chosen.to;
+  tide__unmapping_revoke(device, segment, chosen.from, kept_to, context);
+  return status;
 }
 
 tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,
@@ -99,11 +129,11 @@ tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, 
   hollow h = { 0, 0 };
   tide_status status = tide__lane_hold_spares(device, lane, held);
   const bool has_spares = status == TIDE_OK;
-  if (has_spares) status = handles_give(device, segment, block_handles(block), target, &h);
+  if (has_spares) status = handles_give(device, block, target, context, &h);
   tide__mutex_lock(&lane->lock);
   if (has_spares) tide__lane_unhold_spares_locked(lane, held);
   block_hollow_locked(block, h);
   tide__mutex_unlock(&lane->lock);
-  tide__unmapped_tell(device, segment, h.from, h.to, context);
+  tide__unmapped_keep(device, segment, h.from, h.to, context);
   return status;
 }

@@ -72,6 +72,9 @@ void tide__view_block_end_locked(tide_device_cache* device, tide__block* block,
   tide__lane* const lane = block->segment->lane;
   const uint64_t stamp = block->last_use != 0 ? block->last_use : tide__lane_next_stamp(lane);
   block_tell(device, block, context, false);
+  if (tide__history_is_observed(&device->history)) {
+    block->segment->view->turns = tide__history_turns(&device->history);
+  }
   block->segment->view->last_use = tide__max(block->segment->view->last_use, stamp);
   if (block->last_use == 0) lane->unmarked = stamp;
   tide__block* pieces = view_uncut_locked(block);

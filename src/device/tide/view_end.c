@@ -89,6 +89,14 @@ static bool view_is_idle(const tide__segment* segment) {
   return is_idle;
 }
 
+// Do observers know that no block is in a view any more? Until then it is not unmapped.
+static bool view_is_told(tide_device_cache* device, const tide__segment* segment) {
+  tide__mutex_lock(&segment->lane->lock);
+  const uint64_t turns = segment->view->turns;
+  tide__mutex_unlock(&segment->lane->lock);
+  return turns == 0 || tide__history_has_told(&device->history, turns);
+}
+
 tide_status tide__views_trim(tide_device_cache* device, tide__pool* pool) {
   const bool has_views = device->view_count + device->retired_count > 0;
   tide__lane* lane = has_views ? tide__lane_next(device, pool, NULL) : NULL;
@@ -96,7 +104,7 @@ tide_status tide__views_trim(tide_device_cache* device, tide__pool* pool) {
     tide__segment* next = NULL;
     for (tide__segment* segment = view_next(lane, NULL); segment != NULL; segment = next) {
       next = view_next(lane, segment);
-      if (!view_is_idle(segment)) continue;
+      if (!view_is_idle(segment) || !view_is_told(device, segment)) continue;
       TIDE_TRY(tide__lane_quiesce(device, lane, true));
       TIDE_TRY(view_drop(device, segment));
     }
@@ -171,7 +179,7 @@ static tide_status views_unmap_retired(tide_device_cache* device, tide__pool* po
     for (tide__segment* segment = view_next(lane, NULL); segment != NULL && most > 0; segment = next) {
       const size_t count = segment->view->count;
       next = view_next(lane, segment);
-      if (!view_is_over(segment)) continue;
+      if (!view_is_over(segment) || !view_is_told(device, segment)) continue;
       TIDE_TRY(view_drop(device, segment));
       most -= tide__min(most, count);
     }

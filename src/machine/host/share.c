@@ -6,7 +6,8 @@
 // Physical memory is exported as a descriptor: the device's file, opened again, with a lock on the shared
 // range. The lock belongs to that open file description. Every copy of the descriptor, in any process or in
 // transit, keeps it. The kernel drops it with the last copy, however the process ends. The owner punches a
-// range out of its file only if no process holds such a lock.
+// range out of its file only if no process holds such a lock. The position of the description is where the
+// range begins: so a descriptor and a size are enough, as they are for memory of a GPU.
 //
 // Data from another process is not trusted. A descriptor must be a memory file with our mark that is sealed
 // against shrinking; otherwise its other owners could remove pages under our mappings. A range must lie
@@ -59,6 +60,7 @@ static int physical_open(const tide__host* host, const tide__physical* physical,
   int error = tide__sys_file_reopen(tide__sys_process(), own, out);
   if (error != 0) return error;
   error = tide__sys_file_lock(*out, physical->offset, physical->bytes);
+  if (error == 0) error = tide__sys_file_seek(*out, physical->offset);
   if (error != 0) tide__sys_file_close(*out);
   return error;
 }
@@ -126,9 +128,18 @@ static bool range_is_shared(const tide_physical_share* share) {
   return is_shared;
 }
 
-tide_status tide__host_physical_import(void* self, int device, const tide_physical_share* share,
+// A share without an offset, as it comes through formats that have no place for one.
+static tide_physical_share share_located(const tide_physical_share* share) {
+  tide_physical_share located = *share;
+  if (share->offset == 0) (void)tide__sys_file_position(share->descriptor, &located.offset);
+  return located;
+}
+
+tide_status tide__host_physical_import(void* self, int device, const tide_physical_share* given,
                                        tide_physical* out) {
   tide__host* host = self;
+  const tide_physical_share located = share_located(given);
+  const tide_physical_share* const share = &located;
   TIDE_TRY(import_check("physical_import", share->descriptor, share->offset, share->bytes,
                         host->soft.granularity));
   TIDE_REQUIRE(range_is_shared(share), TIDE_ERR_ARGUMENT,
