@@ -473,8 +473,8 @@ typedef struct tide_device_stats {
 } tide_device_stats;
 #define TIDE_DEVICE_STATS_INIT TIDE_SIZED(tide_device_stats)
 
-// How long a stream waits on the device is not known: the allocator's events have no times. host_wait_ns is in
-// the machine's time. It counts waits for announced work and for external streams, in requests and trims.
+// How long a stream waits on the device is not known: the allocator's events have no times. host_wait_ns is
+// in the machine's time. It counts waits for announced work and for external streams, in requests and trims.
 
 // Current values are exact. With several threads, peaks are approximate: a thread adds its changes in groups
 // of up to 1024 calls or, for large blocks of the policy `tide`, of up to 4 MiB. With that policy, allocated

@@ -3,8 +3,8 @@
 //
 // External streams belong to other libraries, which destroy them without notice, even while blocks are handed
 // out. No call is made on such a stream except by a request on it. In the default pool its lane is found in a
-// map, by the handle of the stream and the number that the machine gives to streams: a new stream often gets the
-// handle of one that is gone.
+// map, by the handle of the stream and the number that the machine gives to streams: a new stream often gets
+// the handle of one that is gone.
 //
 // Nobody says when a lane is needed no more. So a stream that is new here takes over a lane that has settled:
 // nothing of it is handed out, and a mark of all work of the device, taken behind its last use, has passed.

@@ -24,7 +24,8 @@
   X(pinned_unregister) X(address_reserve) X(address_release) X(physical_new) X(physical_free) X(map) \
   X(unmap) X(set_access) X(pointer_info) X(stream_new) X(stream_free) X(stream_info) X(stream_query) \
   X(stream_synchronize) X(stream_wait) X(device_synchronize) X(event_new) X(event_free) \
-  X(event_record) X(event_record_all) X(event_query) X(event_synchronize) X(copy) X(fill) X(call) X(capture_exchange) \
+  X(event_record) X(event_record_all) X(event_query) X(event_synchronize) X(copy) X(fill) X(call) \
+  X(capture_exchange) \
   X(capture_begin) X(capture_end) X(capture_info) X(capture_terminals) X(node_dependencies) \
   X(launch) X(launch_free) X(peer_query) X(peer_enable) X(peer_disable) X(raw_unimport)
 // clang-format on
