@@ -370,6 +370,7 @@ static tide_status tide_recover(tide__request* request, tide__block** out) {
   const tide_error before = *tide_last_error();
   const tide_status status = tide_climb(request, out);
   if (status == TIDE_OK) tide__error_restore(&before);
+  if (tide__request_falls_back(request, status)) return request->policy->recover(request, out);
   return status == TIDE_ERR_NO_MEMORY ? tide__oom_report(request) : status;
 }
 
