@@ -245,6 +245,17 @@ EMULATED_TEST(test_fallback__configuring_probes) {
   tide_device_free(d);
 }
 
+// A request that is served leaves no error behind.
+EMULATED_TEST(test_fallback__behind_the_probe_leaves_no_error) {
+  tide_device_cache* const d = device_with(m, "policy:tide");
+  T_STATUS(tide_device_release_address(d, (void*)(uintptr_t)512), TIDE_ERR_HANDLE);
+  fault_at(m, TIDE_CALL_MAP, 0, 1, TIDE_ERR_MACHINE);
+  give(d, take(d, NULL, 3 * MIB));
+  T_EQ(tide_last_error()->status, TIDE_ERR_HANDLE);
+  expect_fallen(d, TIDE_CALL_MAP);
+  tide_device_free(d);
+}
+
 // Once virtual memory was mapped, a failure is an error of the request that meets it.
 EMULATED_TEST(test_fallback__is_only_for_the_start) {
   tide_device_cache* const d = device_with(m, "policy:tide");
