@@ -25,15 +25,23 @@ uint64_t tide__round_divided(const tide_device_options* options, uint64_t bytes)
   return power == bytes ? bytes : tide__round_up(bytes, power >> log2_floor(divisions));
 }
 
+// What a policy that is not plain means for a pool.
+static const tide__policy* policy_in(const tide__policy* policy, const tide__policy* plain,
+                                     tide__pool* pool) {
+  return pool->is_raw || tide__load_relaxed(&pool->no_split) ? plain : policy;
+}
+
 const tide__policy* tide__policy_of(const tide_device_cache* device, tide__pool* pool) {
   const tide__policy* const policy = tide__load_relaxed(&device->policy_now);
-  const bool is_plain = policy != device->plain_policy &&
-                        (pool->is_raw || tide__load_relaxed(&pool->no_split));
-  return is_plain ? device->plain_policy : policy;
+  return policy == device->plain_policy ? policy : policy_in(policy, device->plain_policy, pool);
 }
 
 void tide__request_decide(tide__request* request) {
-  request->policy = tide__policy_of(request->device, request->pool);
+  const tide__policy* const plain = request->device->plain_policy;
+  const tide__policy* policy = tide__load_relaxed(&request->device->policy_now);
+  if (policy != plain)
+    policy = policy_in(policy, plain, request->pool);  // the pool is read only if it matters
+  request->policy = policy;
   request->rounded = request->policy->round(request->options, request->bytes);
   request->kind = request->rounded <= request->policy->small_bytes ? TIDE__SMALL : TIDE__LARGE;
 }
