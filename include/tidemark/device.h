@@ -172,9 +172,9 @@ TIDE_API size_t tide_device_options_print(const tide_device_options* options, ch
 // Allocators
 
 // Makes an allocator for a device of a machine. NULL options mean the defaults. Several allocators may share
-// a device. `machine` is borrowed until the allocator is freed. The policy `tide` and expandable segments need
-// virtual memory, which a probe tries first (tide_machine_probe()). Where it does not work, the options fall
-// back: see virtual_fallback.
+// a device. `machine` is borrowed until the allocator is freed. The policy `tide` and expandable segments
+// need virtual memory, which a probe tries first (tide_machine_probe()). Where it does not work, the options
+// fall back: see virtual_fallback.
 // Errors: TIDE_ERR_DEVICE, TIDE_ERR_ARGUMENT for options out of range, TIDE_ERR_UNSUPPORTED where virtual
 //         memory is needed, does not work, and virtual_fallback is off; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_device_new(tide_machine* machine, int index,

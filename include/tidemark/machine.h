@@ -288,8 +288,9 @@ typedef struct tide_probe {
   char reason[TIDE_PROBE_REASON];  // why it does not work: the call and the machine's error; "" if it works
 } tide_probe;
 // clang-format off
-#define TIDE_PROBE_INIT                                                                                       \
-  { TIDE_FIELD(size, sizeof(tide_probe)), TIDE_FIELD(works, false), TIDE_FIELD(call_count, 0), TIDE_FIELD(reason, { 0 }) }
+#define TIDE_PROBE_INIT                                                                        \
+  { TIDE_FIELD(size, sizeof(tide_probe)), TIDE_FIELD(works, false), TIDE_FIELD(call_count, 0), \
+    TIDE_FIELD(reason, { 0 }) }
 // clang-format on
 
 // Returns whether a feature of a device works. The first call for a device tries all features, with one

@@ -98,8 +98,9 @@ typedef struct tide_machine_ops {
   tide_status (*pinned_unregister)(void* self, void* address);
 
   // Virtual memory: all seven or none. Without them device_info reports a granularity of 0. `alignment` is 0
-  // or a power of two. unmap and physical_free may wait for work that uses the memory. physical_new gets
-  // TIDE_PHYSICAL_RDMA and TIDE_PHYSICAL_FABRIC only where device_info offers them and they worked in a probe.
+  // or a power of two. unmap and physical_free may wait for work that uses the memory. Allocators call
+  // physical_new with TIDE_PHYSICAL_RDMA or TIDE_PHYSICAL_FABRIC only where device_info offers the flag and a
+  // probe succeeded with it.
   tide_status (*address_reserve)(void* self, int device, size_t bytes, size_t alignment, void* hint,
                                  void** out);
   tide_status (*address_release)(void* self, void* address, size_t bytes);

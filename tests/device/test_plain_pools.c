@@ -192,7 +192,51 @@ DEVICE_TEST_OVER(test_plain__a_graph_keeps_its_memory, plain_names) {
 // ---------------------------------------------------------------------------------------------------
 // Faults
 
-// One call of any kind fails while pools come and go: the request that meets it works when it is made again.
+// A request that may meet a fault, and works when it is made again.
+static tide_block take_again(tide_device_cache* d, size_t bytes) {
+  tide_block block = { NULL, 0 };
+  return tide_device_alloc(d, NULL, bytes, &block) == TIDE_OK ? block : take(d, NULL, bytes);
+}
+
+// A pool comes and goes, beside a block of the default pool.
+static void pool_come_and_go(tide_machine* m, tide_device_cache* d, uint8_t value) {
+  const tide_pool pool = pool_new(d, NULL);
+  scope_open(d, pool);
+  const tide_block block = take_again(d, (size_t)(value + 1) * 700 * KIB);
+  scope_close(d, pool);
+  const tide_block own = take_again(d, 3 * MIB);
+  T_EQ(kind_at(m, block.address), TIDE_MEMORY_RAW);
+  paint(m, NULL, block, value, 700 * KIB);
+  paint(m, NULL, own, (uint8_t)(value + 9), 3 * MIB);
+  if (tide_machine_device_synchronize(m, 0) != TIDE_OK) T_OK(tide_machine_device_synchronize(m, 0));
+  if (!is_dry(m)) T_FILLED(block.address, value, 700 * KIB);
+  if (!is_dry(m)) T_FILLED(own.address, (uint8_t)(value + 9), 3 * MIB);
+  give(d, block);
+  give(d, own);
+  T_OK(tide_device_pool_drop(d, pool));
+  T_ANY(tide_device_trim(d, 0));
+  device_expect_valid(d);
+}
+
+static void play_with_fault(tide_call call, uint64_t skip, tide_status status) {
+  tide_machine* const m = machine_open(machine_variant(), NULL);
+  const size_t before = free_bytes(m, 0);
+  tide_device_cache* const d = device_with(m, "policy:tide,plain_pools:on");
+  tide_fault fault = TIDE_FAULT_INIT;
+  fault.call = call;
+  fault.skip = skip;
+  fault.status = (uint32_t)status;
+  T_OK(tide_machine_fault_add(m, &fault));
+  for (uint8_t i = 0; i < 4; i++) pool_come_and_go(m, d, i);
+  tide_machine_fault_clear(m);
+  expect_trimmed(d, 0);
+  T_EQ(free_bytes(m, 0), before);
+  tide_device_free(d);
+  T_EQ(free_bytes(m, 0), before);
+  tide_machine_free(m);
+}
+
+// One call of any kind fails while pools come and go.
 T_TEST_OVER(test_plain__any_call_may_fail, plain_emulated) {
   static const tide_call kinds[] = { TIDE_CALL_RAW_ALLOC,
                                      TIDE_CALL_RAW_RELEASE,
@@ -204,42 +248,7 @@ T_TEST_OVER(test_plain__any_call_may_fail, plain_emulated) {
                                      TIDE_CALL_CAPTURE_EXCHANGE };
   for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
     for (uint64_t n = 0; n < 6; n++) {
-      tide_machine* const m = machine_open(machine_variant(), NULL);
-      const size_t before = free_bytes(m, 0);
-      tide_device_cache* const d = device_with(m, "policy:tide,plain_pools:on");
-      tide_fault fault = TIDE_FAULT_INIT;
-      fault.call = kinds[k];
-      fault.skip = n;
-      fault.status = n % 2 == 0 ? TIDE_ERR_MACHINE : TIDE_ERR_NO_MEMORY;
-      T_OK(tide_machine_fault_add(m, &fault));
-      for (uint8_t i = 0; i < 4; i++) {
-        const tide_pool pool = pool_new(d, NULL);
-        tide_block block = { NULL, 0 };
-        scope_open(d, pool);
-        if (tide_device_alloc(d, NULL, (size_t)(i + 1) * 700 * KIB, &block) != TIDE_OK) {
-          block = take(d, NULL, (size_t)(i + 1) * 700 * KIB);
-        }
-        T_EQ(kind_at(m, block.address), TIDE_MEMORY_RAW);
-        scope_close(d, pool);
-        tide_block own = { NULL, 0 };
-        if (tide_device_alloc(d, NULL, 3 * MIB, &own) != TIDE_OK) own = take(d, NULL, 3 * MIB);
-        paint(m, NULL, block, i, 700 * KIB);
-        paint(m, NULL, own, (uint8_t)(i + 9), 3 * MIB);
-        if (tide_machine_device_synchronize(m, 0) != TIDE_OK) T_OK(tide_machine_device_synchronize(m, 0));
-        if (!is_dry(m)) T_FILLED(block.address, i, 700 * KIB);
-        if (!is_dry(m)) T_FILLED(own.address, (uint8_t)(i + 9), 3 * MIB);
-        give(d, block);
-        give(d, own);
-        T_OK(tide_device_pool_drop(d, pool));
-        T_ANY(tide_device_trim(d, 0));
-        device_expect_valid(d);
-      }
-      tide_machine_fault_clear(m);
-      expect_trimmed(d, 0);
-      T_EQ(free_bytes(m, 0), before);
-      tide_device_free(d);
-      T_EQ(free_bytes(m, 0), before);
-      tide_machine_free(m);
+      play_with_fault(kinds[k], n, n % 2 == 0 ? TIDE_ERR_MACHINE : TIDE_ERR_NO_MEMORY);
     }
   }
 }
