@@ -205,6 +205,8 @@ private:
     tide_device_cache* device = place.load();
     if (device != nullptr) return device;
     check(tide_device_new(machine(), index, &options, &device));
+    if (*tide_device_fallback_reason(device) != 0)
+      TORCH_WARN("tidemark: ", tide_device_fallback_reason(device));
     tide_device_set_caching(device, is_enabled.load() && !is_forbidden);
     if (history.is_on) check(tide_device_history(device, &history));
     for (const Wish& wish : wishes) wish(device);

@@ -40,10 +40,12 @@
 #define TIDE_API __attribute__((visibility("default")))
 #define TIDE_NODISCARD __attribute__((warn_unused_result))
 #define TIDE_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#define TIDE_ALIGNED(bytes) __attribute__((aligned(bytes)))  // a field behind the padding of an older struct
 #else
 #define TIDE_API
 #define TIDE_NODISCARD
 #define TIDE_PRINTF(text, first)
+#define TIDE_ALIGNED(bytes)
 #endif
 
 // The version. The build reads it from here.

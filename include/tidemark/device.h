@@ -125,6 +125,15 @@ typedef struct tide_device_options {
   // How much more than tide_slack may be reserved, as a fraction of the peak, before a stream waits for work
   // of another that has not passed [tide_wait_slack]; 0 to 1; 0: streams wait as soon as that saves memory.
   double tide_wait_slack;
+  // Virtual memory, under both policies (docs/tide.md).
+  // Where virtual memory does not work, the policy `torch` with `fixes` replaces `tide`, and expandable
+  // segments are off; see tide_device_fallback_reason(). Otherwise that is an error [virtual_fallback].
+  bool virtual_fallback;
+  // Private pools that are made from now on have raw segments, as with is_plain of the pool [plain_pools].
+  bool plain_pools;
+  // Makes physical memory with TIDE_PHYSICAL_RDMA, or TIDE_PHYSICAL_FABRIC, where a probe says that it works.
+  bool rdma_handles;    // [rdma_handles]
+  bool fabric_handles;  // [fabric_handles]
 } tide_device_options;
 // clang-format off
 #define TIDE_DEVICE_OPTIONS_INIT                                                                     \
@@ -141,7 +150,9 @@ typedef struct tide_device_options {
     TIDE_FIELD(tide_slack, 0.005), TIDE_FIELD(tide_least_handle_bytes, (uint64_t)2 << 20),           \
     TIDE_FIELD(tide_most_handle_bytes, (uint64_t)128 << 20), TIDE_FIELD(tide_stitch_share, 0.05),    \
     TIDE_FIELD(tide_floor_bytes, 0), TIDE_FIELD(tide_idle_handles, 4),                               \
-    TIDE_FIELD(tide_wait_slack, 0.005) }
+    TIDE_FIELD(tide_wait_slack, 0.005),                                                             \
+    TIDE_FIELD(virtual_fallback, true), TIDE_FIELD(plain_pools, false),                              \
+    TIDE_FIELD(rdma_handles, true), TIDE_FIELD(fabric_handles, true) }
 // clang-format on
 
 // Reads a text in PyTorch's grammar, "key:value,key:value", into options. "=" may stand for the ":" after a
@@ -161,9 +172,11 @@ TIDE_API size_t tide_device_options_print(const tide_device_options* options, ch
 // Allocators
 
 // Makes an allocator for a device of a machine. NULL options mean the defaults. Several allocators may share
-// a device. `machine` is borrowed until the allocator is freed.
-// Errors: TIDE_ERR_DEVICE, TIDE_ERR_ARGUMENT for options out of range, TIDE_ERR_UNSUPPORTED for the policy
-//         `tide` and for expandable segments on a device without virtual memory, TIDE_ERR_NO_MEMORY.
+// a device. `machine` is borrowed until the allocator is freed. The policy `tide` and expandable segments
+// need virtual memory, which a probe tries first (tide_machine_probe()). Where it does not work, the options
+// fall back: see virtual_fallback.
+// Errors: TIDE_ERR_DEVICE, TIDE_ERR_ARGUMENT for options out of range, TIDE_ERR_UNSUPPORTED where virtual
+//         memory is needed, does not work, and virtual_fallback is off; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_device_new(tide_machine* machine, int index,
                                                     const tide_device_options* options,
                                                     tide_device_cache** out);
@@ -180,8 +193,17 @@ TIDE_API void tide_device_free(tide_device_cache* device);
 
 TIDE_API tide_machine* tide_device_machine(const tide_device_cache* device);
 TIDE_API int tide_device_index(const tide_device_cache* device);
-// The name of the allocator's policy: "torch" or "tide"; "" for NULL. The string is static.
+// The name of the policy in force: "torch" or "tide"; "" for NULL. The string is static.
 TIDE_API const char* tide_device_name(const tide_device_cache* device);
+// Why the options in force are not those that were asked for: one sentence that names the failed call and the
+// machine's error. "" if they are. tide_device_get_options() shows what is in force. The reason may also come
+// with the first request: if the probe succeeded, and then the first use of virtual memory fails with an
+// error of the machine, the policy `tide` falls back too. The string lives as long as the allocator.
+TIDE_API const char* tide_device_fallback_reason(const tide_device_cache* device);
+// The flags with which the allocator makes physical memory: TIDE_PHYSICAL_SHAREABLE, TIDE_PHYSICAL_RDMA and
+// TIDE_PHYSICAL_FABRIC, as far as a probe says that they work and the options allow them. 0 if it uses no
+// virtual memory.
+TIDE_API uint32_t tide_device_physical_flags(tide_device_cache* device);
 
 // Registers an allocator as the default one for a device index, for programs with one allocator per device.
 // NULL removes the entry, and so does freeing the allocator. tide_device_default() returns NULL if there is
@@ -191,7 +213,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_set_default(int index, tide_devi
 TIDE_API tide_device_cache* tide_device_default(int index);
 
 // Changes the options of an allocator, and reads those in force. `heap`, `policy`, `ties_by_age` and
-// `memory_fraction` only have an effect when an allocator is made; tide_device_configure() ignores them.
+// `memory_fraction` only have an effect when an allocator is made; tide_device_configure() ignores them. An
+// allocator that fell back to the policy `torch` keeps `fixes`.
 TIDE_API TIDE_NODISCARD tide_status tide_device_configure(tide_device_cache* device,
                                                           const tide_device_options* options);
 TIDE_API void tide_device_get_options(tide_device_cache* device, tide_device_options* out);
@@ -340,12 +363,16 @@ typedef struct tide_pool_options {
   void* user;  // borrowed until the pool is gone
   // (optional) Called once, after the pool and all of its segments are gone, like the functions above.
   void (*closed)(void* user);
+  // The pool has raw segments, placed by the policy `torch`, whatever the policy of the allocator. Memory of
+  // such segments can be shared by cudaIpcGetMemHandle(). See also plain_pools in the device's options.
+  bool is_plain;
 } tide_pool_options;
 // clang-format off
 #define TIDE_POOL_OPTIONS_INIT                                                                   \
   { TIDE_FIELD(size, sizeof(tide_pool_options)), TIDE_FIELD(no_split, false),                    \
     TIDE_FIELD(use_on_oom, false), TIDE_FIELD(label, { 0, 0 }), TIDE_FIELD(segment_alloc, NULL), \
-    TIDE_FIELD(segment_release, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(closed, NULL) }
+    TIDE_FIELD(segment_release, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(closed, NULL),         \
+    TIDE_FIELD(is_plain, false) }
 // clang-format on
 
 // tide_device_pool_new() makes a pool with one user, the caller. The others add a user, remove one, and count

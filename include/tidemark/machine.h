@@ -164,6 +164,9 @@ typedef struct tide_device_info {
   char name[64];
   int32_t numa_node;      // nearest NUMA node; -1: unknown, or the computer has only one
   bool waits_on_release;  // tide_machine_raw_release() waits for all earlier work on the device
+  // The device offers TIDE_PHYSICAL_RDMA, TIDE_PHYSICAL_FABRIC. Whether they work: tide_machine_probe().
+  TIDE_ALIGNED(8) bool has_rdma;
+  bool has_fabric;
 } tide_device_info;
 // clang-format off
 #define TIDE_DEVICE_INFO_INIT                                                                 \
@@ -171,7 +174,8 @@ typedef struct tide_device_info {
     TIDE_FIELD(greatest_priority, 0), TIDE_FIELD(total_bytes, 0), TIDE_FIELD(granularity, 0), \
     TIDE_FIELD(is_host_readable, false), TIDE_FIELD(is_pinned_locked, false),                 \
     TIDE_FIELD(has_raw_sharing, false), TIDE_FIELD(has_physical_sharing, false),              \
-    TIDE_FIELD(name, { 0 }), TIDE_FIELD(numa_node, -1), TIDE_FIELD(waits_on_release, false) }
+    TIDE_FIELD(name, { 0 }), TIDE_FIELD(numa_node, -1), TIDE_FIELD(waits_on_release, false),  \
+    TIDE_FIELD(has_rdma, false), TIDE_FIELD(has_fabric, false) }
 // clang-format on
 
 TIDE_API TIDE_NODISCARD tide_status tide_machine_device_info(tide_machine* machine, int device,
@@ -230,10 +234,13 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_address_reserve(tide_machine* m
 // Errors: TIDE_ERR_ARGUMENT unless exactly this range was reserved; TIDE_ERR_STATE if memory is mapped in it.
 TIDE_API tide_status tide_machine_address_release(tide_machine* machine, void* address, size_t bytes);
 
-// Allocates physical memory of a device, without an address. `bytes` is a multiple of the granularity. Only
-// memory made with TIDE_PHYSICAL_SHAREABLE can be exported; exporting other memory is TIDE_ERR_ARGUMENT.
-// Errors: TIDE_ERR_NO_MEMORY if the device is full.
-#define TIDE_PHYSICAL_SHAREABLE 1u
+// Allocates physical memory of a device, without an address. `bytes` is a multiple of the granularity. The
+// flags say what the memory is made for. Only memory made with TIDE_PHYSICAL_SHAREABLE can be exported;
+// exporting other memory is TIDE_ERR_ARGUMENT. Host and dry accept the other two flags without an effect.
+// Errors: TIDE_ERR_NO_MEMORY if the device is full; on cuda errors of the driver for flags that do not work.
+#define TIDE_PHYSICAL_SHAREABLE 1u  // file descriptors for other processes
+#define TIDE_PHYSICAL_RDMA 2u       // direct access by network cards (GPUDirect RDMA)
+#define TIDE_PHYSICAL_FABRIC 4u     // fabric handles, which other libraries export to other computers
 TIDE_API TIDE_NODISCARD tide_status tide_machine_physical_new(tide_machine* machine, int device, size_t bytes,
                                                               uint32_t flags, tide_physical* out);
 
@@ -261,6 +268,42 @@ typedef enum tide_access {
 // Sets the access of `device` to a range that consists of whole mappings without a gap.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_set_access(tide_machine* machine, void* address,
                                                             size_t bytes, int device, tide_access access);
+
+// What a device can do, as a probe finds it. An attribute of a device is not enough: under WSL2 and on some
+// virtual GPUs it says yes, and the first use fails.
+typedef enum tide_feature {
+  TIDE_FEATURE_VIRTUAL_MEMORY = 0,  // reserve, make, map, allow access, write, read, unmap and free
+  TIDE_FEATURE_DESCRIPTORS = 1,     // virtual memory with TIDE_PHYSICAL_SHAREABLE
+  TIDE_FEATURE_RDMA = 2,            // with TIDE_PHYSICAL_RDMA, and with descriptors where these work
+  TIDE_FEATURE_FABRIC = 3,          // with TIDE_PHYSICAL_FABRIC, and with all of the above that works
+  TIDE_FEATURE_COUNT
+} tide_feature;
+
+#define TIDE_PROBE_REASON 256
+
+typedef struct tide_probe {
+  uint32_t size;                   // set by TIDE_PROBE_INIT
+  bool works;                      // the feature can be used, together with the features before it that work
+  uint32_t call_count;             // calls that the probe of all features of the device made; 0: none
+  char reason[TIDE_PROBE_REASON];  // why it does not work: the call and the machine's error; "" if it works
+} tide_probe;
+// clang-format off
+#define TIDE_PROBE_INIT                                                                        \
+  { TIDE_FIELD(size, sizeof(tide_probe)), TIDE_FIELD(works, false), TIDE_FIELD(call_count, 0), \
+    TIDE_FIELD(reason, { 0 }) }
+// clang-format on
+
+// Returns whether a feature of a device works. The first call for a device tries all features, with one
+// granule of memory, and remembers the results. Threads that ask at the same time may each try. What is tried
+// is undone; only what the machine refuses twice to take back stays with it. If the device is too full to
+// try, features that it offers count as working, except RDMA and fabric handles, and nothing is remembered.
+// Faults apply to the calls of a probe, but tide_machine_call_stats() does not count them. On host and dry a
+// probe is only made while faults are set, because their own virtual memory always works.
+// Errors: TIDE_ERR_DEVICE, TIDE_ERR_ARGUMENT for an unknown feature, TIDE_ERR_NO_MEMORY for the record.
+TIDE_API TIDE_NODISCARD tide_status tide_machine_probe(tide_machine* machine, int device,
+                                                       tide_feature feature, tide_probe* out);
+// The name of a feature, "virtual_memory"; "unknown" for other values.
+TIDE_API const char* tide_feature_name(tide_feature feature);
 
 typedef enum tide_memory_kind {
   TIDE_MEMORY_UNKNOWN = 0,   // not memory of this machine: ordinary host memory, or none

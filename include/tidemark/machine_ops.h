@@ -62,11 +62,12 @@ TIDE_BEGIN_DECLS
 // Flags of a table. They apply to all memory of the machine.
 #define TIDE_MACHINE_HOST_READABLE 1u  // the CPU can read and write the memory of every device
 #define TIDE_MACHINE_NO_MEMORY 2u      // addresses have no memory, as on dry; pinned memory included
+#define TIDE_MACHINE_TRUSTED 4u        // what device_info reports works: probes are made only for faults
 
 typedef struct tide_machine_ops {
   uint32_t size;     // sizeof(tide_machine_ops); functions beyond it are absent
   uint32_t version;  // TIDE_MACHINE_OPS_VERSION
-  uint32_t flags;    // TIDE_MACHINE_HOST_READABLE, TIDE_MACHINE_NO_MEMORY
+  uint32_t flags;    // TIDE_MACHINE_HOST_READABLE, TIDE_MACHINE_NO_MEMORY, TIDE_MACHINE_TRUSTED
   const char* name;  // for tide_machine_name() and error texts; borrowed until the machine is freed
 
   // Frees the state. No other call runs at the same time or later. Waits for queued work that uses the state.
@@ -97,7 +98,9 @@ typedef struct tide_machine_ops {
   tide_status (*pinned_unregister)(void* self, void* address);
 
   // Virtual memory: all seven or none. Without them device_info reports a granularity of 0. `alignment` is 0
-  // or a power of two. unmap and physical_free may wait for work that uses the memory.
+  // or a power of two. unmap and physical_free may wait for work that uses the memory. Allocators call
+  // physical_new with TIDE_PHYSICAL_RDMA or TIDE_PHYSICAL_FABRIC only where device_info offers the flag and a
+  // probe succeeded with it.
   tide_status (*address_reserve)(void* self, int device, size_t bytes, size_t alignment, void* hint,
                                  void** out);
   tide_status (*address_release)(void* self, void* address, size_t bytes);

@@ -77,7 +77,7 @@ static inline void request_init(tide__request* request, tide_device_cache* devic
 ALWAYS_INLINE tide_status request_begin(tide__request* request, bool is_external) {
   tide_device_cache* const device = request->device;
   const uint32_t detours = tide__load_relaxed(&device->detours);
-  request->options = &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish
+  request->options = &tide__load_acquire(&device->settings)->options;  // pairs with tide__settings_publish
   request->gate_turn = tide__load_acquire(&device->gate_turn);         // pairs with tide__gate_leave
   if ((detours & TIDE__RECORDS) != 0) request->context = tide__context_now(device, TIDE_HISTORY_STATE);
   request->has_scopes = (detours & TIDE__HAS_SCOPES) != 0;

@@ -32,6 +32,7 @@
 #include "core/tally.h"
 #include "tidemark/device.h"
 
+#define TIDE__REASON_TEXT 512
 #define TIDE__SMALL_BYTES ((uint64_t)1 << 20)          // the largest small request, rounded
 #define TIDE__SMALL_SEGMENT_BYTES ((uint64_t)2 << 20)  // a segment of small blocks
 #define TIDE__OWN_SEGMENT_BYTES ((uint64_t)10 << 20)   // from this size on, a request gets its own segment,
@@ -274,6 +275,7 @@ typedef struct tide__lane_table {
 
 typedef struct tide__pool {
   tide__pool_base base;
+  bool is_raw;  // it never has virtual memory: it is plain, or has functions of its own
   tide__atomic_u32 no_split;
   tide__atomic_u32 use_on_oom;
   tide__atomic_u64 searches[2];  // of each kind: the clock of collection
@@ -295,6 +297,8 @@ typedef struct tide__gone_label {
 // The options in force. Settings never change once they are published.
 typedef struct tide__settings {
   tide_device_options options;
+  bool is_fallen;                  // the policy is not the one that was asked for
+  char reason[TIDE__REASON_TEXT];  // why the options are not those that were asked for; "": they are
   struct tide__settings* older;
 } tide__settings;
 
@@ -329,10 +333,13 @@ struct tide_device_cache {
   uint64_t uid;          // a number that no other allocator ever has
   uint64_t total_bytes;  // of the device
   uint64_t granularity;
-  bool has_physical_sharing;
-  bool waits_on_release;  // the machine itself waits for work before it releases raw memory
-  const struct tide__policy* policy;
+  tide__atomic_u32 physical_flags;    // that work; the options may forbid some: see tide__physical_flags
+  bool waits_on_release;              // the machine itself waits for work before it releases raw memory
+  const struct tide__policy* policy;  // with which it was made
+  // The policy in force: the same, or the policy torch if the first use of virtual memory failed.
+  _Atomic(const struct tide__policy*) policy_now;
   const struct tide__policy* plain_policy;  // the policy torch: see tide__policy_of
+  tide__atomic_u32 has_mapped;              // virtual memory was mapped for a request
   _Atomic(tide__settings*) settings;
   tide__atomic_u64 limit;
   tide__atomic_u64 reserved_bytes;

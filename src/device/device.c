@@ -6,6 +6,7 @@
 #include "device/share/share.h"
 #include "device/tide/tide.h"
 #include "device/torch/torch.h"
+#include "device/lane/settings.h"
 #include "device/options.h"
 #include "device/segment/virtual.h"
 
@@ -68,27 +69,35 @@ static uint64_t fraction_limit(const tide_device_cache* device, double fraction)
   return fraction < 1.0 ? (uint64_t)(fraction * (double)device->total_bytes) : TIDE_NO_LIMIT;
 }
 
-// Readers hold no lock and may still look at the settings before: those are kept until the allocator is
-// freed.
-static tide_status settings_publish(tide_device_cache* device, const tide_device_options* options) {
-  tide__settings* const settings = tide__heap_alloc(device->heap, 1, sizeof *settings);
-  TIDE_REQUIRE(settings != NULL, TIDE_ERR_NO_MEMORY, "no memory for the options of an allocator");
-  settings->options = *options;
-  tide__mutex_lock(&device->pools_lock);
-  settings->older = tide__load_relaxed(&device->settings);
-  tide__detour(device, TIDE__IS_AUDITED, options->has_audits);
-  tide__store_release(&device->settings, settings);  // pairs with tide__device_options
-  tide__mutex_unlock(&device->pools_lock);
+// Finds out which flags of physical memory work.
+static tide_status flags_learn(tide_device_cache* device) {
+  static const struct {
+    tide_feature feature;
+    uint32_t flag;
+  } rows[] = { { TIDE_FEATURE_DESCRIPTORS, TIDE_PHYSICAL_SHAREABLE },
+               { TIDE_FEATURE_RDMA, TIDE_PHYSICAL_RDMA },
+               { TIDE_FEATURE_FABRIC, TIDE_PHYSICAL_FABRIC } };
+  uint32_t flags = 0;
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    tide_probe probe = TIDE_PROBE_INIT;
+    TIDE_TRY(tide_machine_probe(device->machine, device->index, rows[i].feature, &probe));
+    if (probe.works) flags |= rows[i].flag;
+  }
+  tide__store_relaxed(&device->physical_flags, flags);
   return TIDE_OK;
 }
 
-// Can the device do what the options ask for?
-static tide_status options_check(const tide_device_cache* device, const tide_device_options* options,
-                                 const char* call) {
-  TIDE_REQUIRE(!options->expandable_segments || device->granularity != 0, TIDE_ERR_UNSUPPORTED,
-               "%s: expandable segments need virtual memory, which the device does not have", call);
-  TIDE_REQUIRE(options->policy != TIDE_POLICY_TIDE || device->granularity != 0, TIDE_ERR_UNSUPPORTED,
-               "%s: the policy tide needs virtual memory, which the device does not have", call);
+// Asks the probe if the options need virtual memory. Where it does not work, they fall back, with a reason.
+static tide_status options_settle(tide_device_cache* device, const char* call, tide_device_options* options,
+                                  char reason[TIDE__REASON_TEXT]) {
+  tide_probe probe = TIDE_PROBE_INIT;
+  reason[0] = '\0';
+  if (options->policy != TIDE_POLICY_TIDE && !options->expandable_segments) return TIDE_OK;
+  TIDE_TRY(tide_machine_probe(device->machine, device->index, TIDE_FEATURE_VIRTUAL_MEMORY, &probe));
+  if (probe.works) return flags_learn(device);
+  TIDE_REQUIRE(options->virtual_fallback, TIDE_ERR_UNSUPPORTED,
+               "%s: virtual memory does not work on device %d: %s", call, device->index, probe.reason);
+  tide__options_fall_back(options, device->index, probe.reason, reason);
   return TIDE_OK;
 }
 
@@ -96,15 +105,29 @@ tide_status tide_device_configure(tide_device_cache* device, const tide_device_o
   TIDE_REQUIRE(device != NULL && options != NULL, TIDE_ERR_ARGUMENT,
                "device_configure: no device or options");
   tide_device_options wanted;
+  char reason[TIDE__REASON_TEXT];
   TIDE_TRY(tide__device_options_take(options, "device_configure", &wanted));
-  TIDE_TRY(options_check(device, &wanted, "device_configure"));
   TIDE__REQUIRE_OWN(device, "device_configure");
-  const tide_device_options now = *tide__device_options(device);
-  wanted.heap = now.heap;
-  wanted.policy = now.policy;
-  wanted.ties_by_age = now.ties_by_age;
-  wanted.memory_fraction = now.memory_fraction;
-  return settings_publish(device, &wanted);
+  const tide__settings* const now =
+      tide__load_acquire(&device->settings);  // pairs with tide__settings_publish
+  wanted.heap = now->options.heap;
+  wanted.policy = now->options.policy;
+  wanted.ties_by_age = now->options.ties_by_age;
+  wanted.memory_fraction = now->options.memory_fraction;
+  if (now->is_fallen) wanted.fixes = true;
+  TIDE_TRY(options_settle(device, "device_configure", &wanted, reason));
+  return tide__settings_publish(device, &wanted, now->is_fallen, now->is_fallen ? now->reason : reason);
+}
+
+const char* tide_device_fallback_reason(const tide_device_cache* device) {
+  return device != NULL ? tide__load_acquire(&device->settings)->reason : "";  // pairs with settings.c
+}
+
+uint32_t tide_device_physical_flags(tide_device_cache* device) {
+  if (device == NULL) return 0;
+  const tide_device_options* const options = tide__device_options(device);
+  const bool is_virtual = options->policy == TIDE_POLICY_TIDE || options->expandable_segments;
+  return is_virtual ? tide__physical_flags(device) : 0;
 }
 
 void tide_device_get_options(tide_device_cache* device, tide_device_options* out) {
@@ -150,7 +173,7 @@ int tide_device_index(const tide_device_cache* device) { return device != NULL ?
 
 const char* tide_device_name(const tide_device_cache* device) {
   if (device == NULL) return "";
-  return device->policy->name;
+  return tide__load_relaxed(&device->policy_now)->name;
 }
 
 tide_status tide_device_close_stream(tide_device_cache* device, tide_stream stream) {
@@ -168,14 +191,25 @@ tide_status tide_device_close_stream(tide_device_cache* device, tide_stream stre
 // ---------------------------------------------------------------------------------------------------
 // The beginning
 
-static tide_status device_learn(tide_device_cache* device, const tide_device_options* options) {
+static tide_status device_learn(tide_device_cache* device) {
   tide_device_info info = TIDE_DEVICE_INFO_INIT;
   TIDE_TRY(tide_machine_device_info(device->machine, device->index, &info));
   device->total_bytes = info.total_bytes;
   device->granularity = info.granularity;
-  device->has_physical_sharing = info.has_physical_sharing;
   device->waits_on_release = info.waits_on_release;
-  return options_check(device, options, "device_new");
+  return TIDE_OK;
+}
+
+// Chooses the policy in force, and what belongs to it.
+static tide_status policy_start(tide_device_cache* device, tide_device_options* wanted) {
+  char reason[TIDE__REASON_TEXT];
+  const uint32_t asked = wanted->policy;
+  TIDE_TRY(options_settle(device, "device_new", wanted, reason));
+  TIDE_TRY(tide__settings_publish(device, wanted, wanted->policy != asked, reason));
+  device->plain_policy = &tide__policy_torch;
+  device->policy = wanted->policy == TIDE_POLICY_TIDE ? &tide__policy_tide : &tide__policy_torch;
+  tide__store_relaxed(&device->policy_now, device->policy);
+  return wanted->policy == TIDE_POLICY_TIDE ? tide__tcache_init(device) : TIDE_OK;
 }
 
 static void device_init(tide_device_cache* device) {
@@ -193,15 +227,6 @@ static void device_init(tide_device_cache* device) {
   device->totals.size = sizeof device->totals;
 }
 
-static void settings_free(tide_device_cache* device) {
-  tide__settings* settings = tide__load_relaxed(&device->settings);
-  while (settings != NULL) {
-    tide__settings* const older = settings->older;
-    tide__heap_release(device->heap, settings, 1, sizeof *settings);
-    settings = older;
-  }
-}
-
 // Frees the records of an allocator whose memory is given back.
 static void device_fini(tide_device_cache* device) {
   const tide_heap* const heap = device->heap;
@@ -216,7 +241,7 @@ static void device_fini(tide_device_cache* device) {
   tide__hash_map_fini(&device->kept);
   tide__heap_release(heap, device->orphans, device->orphan_capacity, sizeof *device->orphans);
   if (device->has_tcaches) tide__thread_caches_fini(&device->tcaches);
-  settings_free(device);
+  tide__settings_free(device);
   tide__labels_forget(device);
   tide__history_fini(&device->history);
   tide__map_fini(&device->map);
@@ -240,15 +265,12 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
   device->machine = machine;
   device->index = index;
   device->heap = heap;
-  device->plain_policy = &tide__policy_torch;
-  device->policy = wanted.policy == TIDE_POLICY_TIDE ? &tide__policy_tide : &tide__policy_torch;
   device_init(device);
   tide_status status = tide__history_init(&device->history, machine, heap, &device->detours,
                                           TIDE__RECORDS_HISTORY, TIDE__RECORDS_TRACE);
   device->history.device = (uint8_t)index;
-  if (status == TIDE_OK) status = device_learn(device, &wanted);
-  if (status == TIDE_OK) status = settings_publish(device, &wanted);
-  if (status == TIDE_OK && wanted.policy == TIDE_POLICY_TIDE) status = tide__tcache_init(device);
+  if (status == TIDE_OK) status = device_learn(device);
+  if (status == TIDE_OK) status = policy_start(device, &wanted);
   if (status != TIDE_OK) {
     tide__waits_fini(&device->waits);
     device_fini(device);

@@ -116,6 +116,10 @@ const tide__option_row tide__option_rows[] = {
   OPTION_BOOL("throw_on_cudamalloc_oom", NULL, rejects_early),
   OPTION_SWITCH("ties_by_age", ties_by_age),
   OPTION_SWITCH("captures_by_stream", captures_by_stream),
+  OPTION_SWITCH("virtual_fallback", virtual_fallback),
+  OPTION_SWITCH("plain_pools", plain_pools),
+  OPTION_SWITCH("rdma_handles", rdma_handles),
+  OPTION_SWITCH("fabric_handles", fabric_handles),
   OPTION_SWITCH("fixes", fixes),
   OPTION_SWITCH("audits", has_audits),
 };

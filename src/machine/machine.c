@@ -35,8 +35,9 @@ static tide_status ops_check(const tide_machine_ops* ops, int device_count) {
                TIDE_MACHINE_OPS_VERSION);
   TIDE_REQUIRE(ops->name != NULL && ops->free != NULL && ops->device_info != NULL, TIDE_ERR_ARGUMENT,
                "machine_new: the table needs name, free and device_info");
-  TIDE_REQUIRE((ops->flags & ~(TIDE_MACHINE_HOST_READABLE | TIDE_MACHINE_NO_MEMORY)) == 0, TIDE_ERR_ARGUMENT,
-               "machine_new: unknown flags 0x%x", (unsigned)ops->flags);
+  const uint32_t known = TIDE_MACHINE_HOST_READABLE | TIDE_MACHINE_NO_MEMORY | TIDE_MACHINE_TRUSTED;
+  TIDE_REQUIRE((ops->flags & ~known) == 0, TIDE_ERR_ARGUMENT, "machine_new: unknown flags 0x%x",
+               (unsigned)ops->flags);
   TIDE_REQUIRE(device_count >= 1 && device_count <= TIDE_DEVICE_MAX, TIDE_ERR_ARGUMENT,
                "machine_new: the device count is %d; it must be 1 to %d", device_count, TIDE_DEVICE_MAX);
   return TIDE_OK;
@@ -71,6 +72,7 @@ void tide_machine_free(tide_machine* machine) {
   tide__fork_unwatch(&machine->fork_note);
   machine->ops.free(machine->self);
   tide__faults_fini(&machine->faults);
+  tide__probes_free(machine);
   tide__heap_release(machine->heap, machine, 1, sizeof *machine);
 }
 
@@ -222,12 +224,13 @@ tide_status tide_machine_address_release(tide_machine* machine, void* address, s
   MACHINE_CALL(address_release, ADDRESS_RELEASE, 0, 0, address != NULL && bytes != 0, address, bytes);
 }
 
+#define PHYSICAL_FLAGS (TIDE_PHYSICAL_SHAREABLE | TIDE_PHYSICAL_RDMA | TIDE_PHYSICAL_FABRIC)
+
 tide_status tide_machine_physical_new(tide_machine* machine, int device, size_t bytes, uint32_t flags,
                                       tide_physical* out) {
   CLEAR(out, NULL);
   MACHINE_CALL(physical_new, PHYSICAL_NEW, device, bytes,
-               out != NULL && bytes != 0 && (flags & ~TIDE_PHYSICAL_SHAREABLE) == 0, device, bytes, flags,
-               out);
+               out != NULL && bytes != 0 && (flags & ~PHYSICAL_FLAGS) == 0, device, bytes, flags, out);
 }
 
 tide_status tide_machine_physical_free(tide_machine* machine, tide_physical physical) {

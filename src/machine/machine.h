@@ -35,6 +35,13 @@ typedef struct tide__faults {
   } plan[TIDE__FAULT_MAX];
 } tide__faults;
 
+// What a probe of a device found, by feature.
+typedef struct tide__probe_results {
+  uint32_t call_count;
+  bool works[TIDE_FEATURE_COUNT];
+  char reasons[TIDE_FEATURE_COUNT][TIDE_PROBE_REASON];
+} tide__probe_results;
+
 struct tide_machine {
   tide__call_counter counters[TIDE_CALL_COUNT];
   tide_machine_ops ops;   // a copy; functions that the table lacks are NULL or a default
@@ -43,6 +50,7 @@ struct tide_machine {
   const tide_heap* heap;  // borrowed until the machine is freed
   int device_count;
   tide__faults faults;
+  _Atomic(tide__probe_results*) probed[TIDE_DEVICE_MAX];  // owned; NULL before the first probe of a device
   tide__fork_note fork_note;
   tide__atomic_u32 is_inherited;  // this process is a child of the process that created it
 };
@@ -53,6 +61,8 @@ void* tide__machine_self(tide_machine* machine, const tide_machine_ops* ops);
 void tide__machine_defaults(tide_machine_ops* ops);
 // Adds to the virtual time of a kind of call.
 void tide__machine_charge(tide_machine* machine, tide_call call, uint64_t ns);
+
+void tide__probes_free(tide_machine* machine);
 
 void tide__faults_init(tide__faults* faults);
 void tide__faults_fini(tide__faults* faults);

@@ -227,6 +227,7 @@ static tide_status replay_options(void* s) {
 
 static tide_status replay_result(void* s) { return tide_replay_run(on.replay, NULL, s); }
 static tide_status device_info(void* s) { return tide_machine_device_info(on.machine, 0, s); }
+static tide_status probe(void* s) { return tide_machine_probe(on.machine, 0, TIDE_FEATURE_RDMA, s); }
 static tide_status pointer_info(void* s) { return tide_machine_pointer_info(on.machine, &on, s); }
 static tide_status cpu_stats(void* s) { return tide_cpu_get_stats(on.cpu, s); }
 static tide_status device_stats(void* s) { return tide_device_get_stats(on.device, s); }
@@ -309,6 +310,7 @@ static const sized_row rows[] = {
   ROW(fault, tide_fault, TIDE_FAULT_INIT),
   ROW(device_info, tide_device_info, TIDE_DEVICE_INFO_INIT),
   ROW(pointer_info, tide_pointer_info, TIDE_POINTER_INFO_INIT),
+  ROW(probe, tide_probe, TIDE_PROBE_INIT),
   ROW(cpu_options, tide_cpu_options, TIDE_CPU_OPTIONS_INIT),
   ROW(cpu_stats, tide_cpu_stats, TIDE_CPU_STATS_INIT),
   ROW(device_options, tide_device_options, TIDE_DEVICE_OPTIONS_INIT),

@@ -6,7 +6,8 @@
 //   DEVICE_TEST(test_device__merges) { ... tide_machine* m ... tide_device_cache* d ... }
 //   TORCH_TEST(test_device__splits_as_torch_does) { ... }
 //
-// A DEVICE_TEST runs on host, dry and cuda, and with both policies. A TORCH_TEST is about where torch puts
+// A DEVICE_TEST runs on host, dry and cuda, and with both policies. With DEVICE_HAS_PLAIN defined, it also
+// runs with the policy tide and plain pools. A TORCH_TEST is about where torch puts
 // blocks and how it sizes segments, or about options that only torch heeds.
 //
 // A test gets a fresh machine `m` (see machines.h) and a fresh allocator `d` on its device 0 with the default
@@ -23,9 +24,18 @@
 // ---------------------------------------------------------------------------------------------------
 // Running a test
 
-static const char* const device_names[] = {
-  "host", "dry", "cuda", "host tide", "dry tide", "cuda tide", NULL
-};
+static const char* const device_names[] = { "host",
+                                            "dry",
+                                            "cuda",
+                                            "host tide",
+                                            "dry tide",
+                                            "cuda tide",
+#ifdef DEVICE_HAS_PLAIN  // a file about private pools also runs with plain ones
+                                            "host tide plain",
+                                            "dry tide plain",
+                                            "cuda tide plain",
+#endif
+                                            NULL };
 static const char* const device_emulated[] = { "host", "dry", "host tide", "dry tide", NULL };
 static const char* const device_host[] = { "host", "host tide", NULL };
 static const char* const device_tide[] = { "host tide", "dry tide", "cuda tide", NULL };
@@ -38,12 +48,16 @@ static device_body device_body_now;
 // Does the variant of the test name the policy tide?
 static inline bool is_tide(void) { return strstr(t_variant(), " tide") != NULL; }
 
+// Does it name plain pools, which are raw memory also with the policy tide?
+static inline bool has_plain_pools(void) { return strstr(t_variant(), " plain") != NULL; }
+
 // The default options of the policy that the test runs with; but no memory is to lie idle, so that programs
 // as small as tests stitch.
 static inline tide_device_options device_defaults(void) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   options.policy = is_tide() ? TIDE_POLICY_TIDE : TIDE_POLICY_TORCH;
   options.tide_idle_handles = 0;
+  options.plain_pools = has_plain_pools();
   options.tide_stitch_share = 1;  // how fast the computer is decides nothing
   return options;
 }
@@ -54,6 +68,9 @@ static inline uint8_t growth_action(void) {
 }
 static inline uint8_t shrink_action(void) {
   return is_tide() ? TIDE_ACTION_SEGMENT_UNMAP : TIDE_ACTION_SEGMENT_FREE;
+}
+static inline uint8_t pool_shrink_action(void) {
+  return has_plain_pools() ? TIDE_ACTION_SEGMENT_FREE : shrink_action();
 }
 static inline tide_call growth_call(void) { return is_tide() ? TIDE_CALL_PHYSICAL_NEW : TIDE_CALL_RAW_ALLOC; }
 static inline tide_call shrink_call(void) { return is_tide() ? TIDE_CALL_UNMAP : TIDE_CALL_RAW_RELEASE; }

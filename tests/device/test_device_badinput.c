@@ -269,8 +269,9 @@ DEVICE_TEST_OVER(test_device_badinput__options_are_written_no_further_than_their
   static const uint32_t sizes[] = { OLDER(tide_device_options, ties_by_age),
                                     OLDER(tide_device_options, tide_slack),
                                     OLDER(tide_device_options, tide_idle_handles),
+                                    OLDER(tide_device_options, virtual_fallback),
                                     sizeof(tide_device_options) };
-  for (size_t i = 0; i < 4; ++i) {
+  for (size_t i = 0; i < 5; ++i) {
     guarded_options g;
     guarded_init(&g, sizes[i]);
     tide_device_get_options(d, &g.options);
@@ -299,6 +300,7 @@ DEVICE_TEST_OVER(test_device_badinput__older_options_have_the_defaults_of_today,
   tide_device_get_options(older, &got);
   T_CHECK(!got.fixes);
   T_EQ(got.tide_idle_handles, defaults.tide_idle_handles);
+  T_CHECK(got.virtual_fallback && got.rdma_handles && got.fabric_handles && !got.plain_pools);
 
   tide_device_free(older);
 }

@@ -15,7 +15,7 @@
 static const tide_device_options defaults = TIDE_DEVICE_OPTIONS_INIT;
 
 // No padding, so equal options are equal bytes; a new field must come with a look at this.
-_Static_assert(sizeof(tide_device_options) == 6 * 8 + 4 * TIDE_ROUNDUP_SLOTS + 4 * 8 + 3 * 8 + 7 * 8,
+_Static_assert(sizeof(tide_device_options) == 6 * 8 + 4 * TIDE_ROUNDUP_SLOTS + 4 * 8 + 3 * 8 + 8 * 8,
                "tide_device_options has padding");
 
 static bool has_same_bytes(const void* a, const void* b, size_t bytes) { return memcmp(a, b, bytes) == 0; }
@@ -72,6 +72,10 @@ T_TEST(test_options__each_key_sets_its_field) {
   T_EQ(parsed("pinned_reserve_segment_size_mb:64").pinned_reserve_bytes, 64 * MIB);
   T_CHECK(parsed("throw_on_cudamalloc_oom:True").rejects_early);
   T_CHECK(parsed("ties_by_age:on").ties_by_age);
+  T_CHECK(!parsed("virtual_fallback:False").virtual_fallback);
+  T_CHECK(parsed("plain_pools:True").plain_pools);
+  T_CHECK(!parsed("rdma_handles:off").rdma_handles);
+  T_CHECK(!parsed("fabric_handles:off").fabric_handles);
   T_CHECK(parsed("captures_by_stream:on").captures_by_stream);
   T_EQ(parsed("policy:torch").policy, TIDE_POLICY_TORCH);
   T_EQ(parsed("policy:tide").policy, TIDE_POLICY_TIDE);
@@ -160,6 +164,9 @@ static const struct {
   { "ties_by_age:on", "ties_by_age:True" },
   { "ties_by_age:True,captures_by_stream:on", "ties_by_age:True,captures_by_stream:True" },
   { "ties_by_age:off,captures_by_stream:False", "" },
+  { "virtual_fallback:on,plain_pools:off,rdma_handles:True,fabric_handles:on", "" },
+  { "fabric_handles:off,rdma_handles:off,plain_pools:on,virtual_fallback:off",
+    "virtual_fallback:False,plain_pools:True,rdma_handles:False,fabric_handles:False" },
   { "tide_slack:0.005,tide_stitch_share:0.05,tide_least_handle_mb:2,tide_most_handle_mb:128", "" },
   { "policy:tide,tide_slack:0", "policy:tide,tide_slack:0" },
   { "tide_most_handle_mb:512,tide_least_handle_mb:256", "tide_most_handle_mb:512,tide_least_handle_mb:256" },
@@ -334,6 +341,8 @@ static const struct {
   { "expandable_segments_reserve:[24G]", "expandable_segments_reserve", "share" },
   { "throw_on_cudamalloc_oom:on", "throw_on_cudamalloc_oom", "True" },
   { "ties_by_age:yes", "ties_by_age", "True" },
+  { "plain_pools:1", "plain_pools", "True" },
+  { "virtual_fallback:", "virtual_fallback", "True" },
   { "captures_by_stream:1", "captures_by_stream", "True" },
   { "pinned_max_cached_size_mb:64", "\"pinned_max_cached_size_mb\"", "no option" },
   { "pinned_free_catch_all:True", "\"pinned_free_catch_all\"", "no option" },
@@ -652,6 +661,10 @@ static tide_device_options random_options(t_rng* rng) {
   if (random_bool(rng)) options.pinned_register_threads = (uint32_t)1 << t_rng_below(rng, 8);
   if (random_bool(rng)) options.pinned_reserve_bytes = random_mib(rng, 0);
   options.ties_by_age = random_bool(rng);
+  options.virtual_fallback = random_bool(rng);
+  options.plain_pools = random_bool(rng);
+  options.rdma_handles = random_bool(rng);
+  options.fabric_handles = random_bool(rng);
   options.rejects_early = random_bool(rng);
   options.captures_by_stream = random_bool(rng);
   options.address_reserve = random_reserve(rng);

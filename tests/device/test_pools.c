@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Private pools: users, scopes, routing of requests, user functions for segments, and when a pool is removed.
+#define DEVICE_HAS_PLAIN
 #include "device/devices.h"
 
 static void release_pool(tide_device_cache* d, tide_pool pool) { T_OK(tide_device_pool_drop(d, pool)); }

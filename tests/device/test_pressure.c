@@ -246,6 +246,7 @@ DEVICE_TEST_OVER(test_device__a_full_machine_is_out_of_memory, device_emulated) 
 }
 
 DEVICE_TEST(test_device__other_errors_of_the_machine_are_reported_as_they_are) {
+  configure(d, "virtual_fallback:False");
   break_calls(m, growth_call(), TIDE_ERR_MACHINE, 1);
 
   T_STATUS(try_take(d, NULL, 4096), TIDE_ERR_MACHINE);

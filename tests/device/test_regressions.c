@@ -326,7 +326,7 @@ DEVICE_TEST_OVER(test_device__two_faults_in_a_row_while_mapping_lose_nothing, de
 }
 
 DEVICE_TEST_OVER(test_device__a_mapping_that_could_not_be_undone_goes_with_a_trim, device_emulated) {
-  expand(m, d);
+  configure(d, "expandable_segments:True,virtual_fallback:False");
   const size_t before = free_bytes(m, 0);
   break_calls(m, TIDE_CALL_SET_ACCESS, TIDE_ERR_MACHINE, 1);
   break_calls(m, TIDE_CALL_UNMAP, TIDE_ERR_MACHINE, 1);

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // A memory snapshot of an allocator in use: what it contains, and that it can be written and read back.
+#define DEVICE_HAS_PLAIN
 #include "device/devices.h"
 #include "format/traces.h"
 #include "tidemark/replay.h"
@@ -314,7 +315,7 @@ DEVICE_TEST(test_snapshot__a_pool_that_is_gone_keeps_its_label) {
 
   expect_pool_of(trace, entry_nth(trace, TIDE_ACTION_ALLOC, 0)->pool, 31, 7);
   expect_pool_of(trace, entry_nth(trace, TIDE_ACTION_ALLOC, 1)->pool, 0, pools[1]);
-  expect_pool_of(trace, entry_nth(trace, shrink_action(), 0)->pool, 31, 7);
+  expect_pool_of(trace, entry_nth(trace, pool_shrink_action(), 0)->pool, 31, 7);
   tide_trace_free(trace);
 }
 

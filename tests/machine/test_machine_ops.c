@@ -136,7 +136,7 @@ T_TEST(test_machine_new__refuses_what_is_no_table) {
   tide_machine_ops bad[6];
   for (size_t i = 0; i < 6; ++i) bad[i] = fake_ops;
   bad[0].version = TIDE_MACHINE_OPS_VERSION + 1;
-  bad[1].flags = 4;
+  bad[1].flags = 8;
   bad[2].name = NULL;
   bad[3].free = NULL;
   bad[4].device_info = NULL;

@@ -535,6 +535,7 @@ static bool do_pool_new(model* s, const op* o) {
   if (p->is_used) return true;
   options.no_split = o->value % 8 == 1;
   options.use_on_oom = o->value % 4 == 2;
+  options.is_plain = o->value % 8 >= 5;
   if (o->value % 8 == 3) {
     options.segment_alloc = own_alloc;
     options.segment_release = own_release;

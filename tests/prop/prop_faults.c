@@ -33,6 +33,7 @@ typedef enum verb { VERB_MAP(VERB_NUMBER) VERB_COUNT } verb;
 typedef struct item {
   bool is_used;
   bool is_cached;
+  bool is_plain;   // of a plain pool
   bool is_new;     // nothing is written to it yet
   bool is_filled;  // its first bytes are `value`
   uint8_t value;
@@ -79,6 +80,7 @@ static tide_status do_alloc(run* r, const op* o) {
   if (it->is_used) return TIDE_OK;
   it->bytes = power + (o->number >> 8) % power;
   it->is_cached = tide_device_is_caching(r->d);
+  it->is_plain = r->scope == 1;
   it->pool = r->scope >= 0 ? r->pools[r->scope] : TIDE_POOL_DEFAULT;
   const tide_status status = tide_device_alloc(r->d, r->streams[o->other], it->bytes, &it->block);
   it->is_used = it->is_new = status == TIDE_OK;
@@ -126,8 +128,10 @@ static tide_status do_trim_pool(run* r, const op* o) {
 
 static tide_status do_pool_new(run* r, const op* o) {
   const size_t n = o->slot % POOLS;
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.is_plain = n == 1;
   if (pool_is_there(r, n)) return TIDE_OK;
-  const tide_status status = tide_device_pool_new(r->d, NULL, &r->pools[n]);
+  const tide_status status = tide_device_pool_new(r->d, &options, &r->pools[n]);
   r->users[n] = status == TIDE_OK;
   return status;
 }
@@ -364,14 +368,16 @@ static void run_close(run* r, const char* what) {
 // expands.
 static size_t segment_bytes(const item* it) {
   if (it->bytes <= MIB) return 2 * MIB;
-  return it->bytes < 10 * MIB && !is_tide() ? 20 * MIB : (it->bytes + 2 * MIB - 1) / (2 * MIB) * 2 * MIB;
+  return it->bytes < 10 * MIB && (it->is_plain || !is_tide())
+             ? 20 * MIB
+             : (it->bytes + 2 * MIB - 1) / (2 * MIB) * 2 * MIB;
 }
 
 static size_t taken_bytes(run* r, const item* it) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_device_get_options(r->d, &options);
   if (!it->is_cached) return it->bytes;
-  if (is_tide() || !options.expandable_segments || it->bytes <= MIB) return segment_bytes(it);
+  if (is_tide() || it->is_plain || !options.expandable_segments || it->bytes <= MIB) return segment_bytes(it);
   return (it->bytes + 20 * MIB - 1) / (20 * MIB) * 20 * MIB;
 }
 

@@ -152,8 +152,12 @@ static void atlas_unmap(atlas* a, uint64_t begin, uint64_t end) {
 static void atlas_hear(void* user, const tide_trace_entry* entry) {
   atlas* const a = user;
   const uint64_t end = entry->address + entry->bytes;
-  if (entry->action == TIDE_ACTION_SEGMENT_MAP) atlas_map(a, entry->address, end);
-  if (entry->action == TIDE_ACTION_SEGMENT_UNMAP) atlas_unmap(a, entry->address, end);
+  if (entry->action == TIDE_ACTION_SEGMENT_MAP || entry->action == TIDE_ACTION_SEGMENT_ALLOC) {
+    atlas_map(a, entry->address, end);
+  }
+  if (entry->action == TIDE_ACTION_SEGMENT_UNMAP || entry->action == TIDE_ACTION_SEGMENT_FREE) {
+    atlas_unmap(a, entry->address, end);
+  }
   if (entry->action != TIDE_ACTION_ALLOC) return;
   const size_t i = atlas_find(a, entry->address);
   if (i == a->count || a->ranges[i].begin > entry->address || a->ranges[i].end < end) a->is_wrong = true;
@@ -369,6 +373,7 @@ static bool do_share(model* s, const op* o) {
   if (!is_host(s->m) || !it->is_used || it->imported != NULL || it->bytes > SHARED_MOST) return true;
   tide_status status = ASK(&s->faults, tide_device_share(s->d, it->block.address, &share, parts, PARTS_MAX));
   if (status != TIDE_OK) return expect_unless_faulty(&s->faults, "share", status);
+  if (share.part_count == 0) return true;  // raw memory of a plain pool is not imported by its own process
   status = ASK(&s->faults, tide_device_import(s->d, &share, parts, &it->imported));
   for (size_t i = 0; i < share.part_count; i++) (void)close(parts[i].descriptor);
   EXPECT((status == TIDE_OK) == (it->imported != NULL), "import is %s, at %p", tide_status_name(status),
@@ -578,12 +583,19 @@ static bool do_hold(model* s, const op* o) {
 // ---------------------------------------------------------------------------------------------------
 // Private pools and captures
 
-// A large block from a private pool.
+// A private pool, plain or not.
+static tide_status pool_make(model* s, const op* o, tide_pool* out) {
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.is_plain = o->value % 2 == 1;
+  return tide_device_pool_new(s->d, &options, out);
+}
+
+// A large block from a private pool; in a plain one, up to 1 MiB are small.
 static bool do_pool_alloc(model* s, const op* o) {
   const size_t slot = o->slot % SLOTS;
-  item it = { .stream = o->other % STREAMS, .bytes = 513 * KIB + o->number % (5 * MIB) };
+  item it = { .stream = o->other % STREAMS, .bytes = MIB + KIB + o->number % (5 * MIB) };
   if (s->items[slot].is_used) return true;
-  if (s->pool == TIDE_POOL_DEFAULT) EXPECT_OK(tide_device_pool_new(s->d, NULL, &s->pool));
+  if (s->pool == TIDE_POOL_DEFAULT) EXPECT_OK(pool_make(s, o, &s->pool));
   EXPECT_OK(tide_device_pool_begin(s->d, s->pool, NULL));
   if (!note_request(s, it.bytes)) return false;
   const tide_status status =
@@ -608,7 +620,7 @@ static bool do_pool_leave(model* s, const op* o) {
 static bool graph_record(model* s, graph* g, const op* o) {
   if (s->faults.fault.call == TIDE_CALL_ANY) s->faults.calls = 0;
   for (size_t i = 0; i < GRAPH_BLOCKS; i++) {
-    const size_t bytes = 513 * KIB + (o->number >> i) % (2 * MIB);
+    const size_t bytes = MIB + KIB + (o->number >> i) % (2 * MIB);
     tide_block block;
     if (!note_request(s, bytes)) return false;
     const tide_status status = ASK(&s->faults, tide_device_alloc(s->d, s->streams[g->stream], bytes, &block));
@@ -633,7 +645,7 @@ static bool do_capture(model* s, const op* o) {
   scope.kind = TIDE_SCOPE_CAPTURE;
   scope.stream = s->streams[g->stream];
   EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
-  EXPECT_OK(tide_device_pool_new(s->d, NULL, &g->pool));
+  EXPECT_OK(pool_make(s, o, &g->pool));
   EXPECT_OK(tide_machine_capture_begin(s->m, 0, scope.stream, TIDE_CAPTURE_THREAD_LOCAL));
   EXPECT_OK(tide_device_pool_begin(s->d, g->pool, &scope));
   if (!graph_record(s, g, o)) return false;

@@ -12,7 +12,7 @@
 // device.c: settings; gate.c: the gate
 
 static inline const tide_device_options* tide__device_options(tide_device_cache* device) {
-  return &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish
+  return &tide__load_acquire(&device->settings)->options;  // pairs with tide__settings_publish
 }
 // In a child of a fork the memory still belongs to the parent, and locks may never be released.
 static inline bool tide__is_inherited(tide_device_cache* device) {

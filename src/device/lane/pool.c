@@ -26,6 +26,7 @@ void tide__pools_start(tide_device_cache* device) {
 
 void tide__pool_init(tide__pool* pool, const tide_pool_options* options) {
   pool->options = *options;
+  pool->is_raw = options->is_plain || options->segment_alloc != NULL;
   tide__store_relaxed(&pool->no_split, options->no_split);
   tide__store_relaxed(&pool->use_on_oom, options->use_on_oom);
   for (int i = 0; i < 2; i++) tide__store_relaxed(&pool->searches[i], 0);
@@ -102,6 +103,7 @@ tide_status tide_device_pool_new(tide_device_cache* device, const tide_pool_opti
   TIDE_REQUIRE((whole.segment_alloc == NULL) == (whole.segment_release == NULL), TIDE_ERR_ARGUMENT,
                "device_pool_new: only one of segment_alloc and segment_release is given");
   TIDE__REQUIRE_OWN(device, "device_pool_new");
+  if (tide__device_options(device)->plain_pools) whole.is_plain = true;
   tide__pool* const pool = tide__pool_of(tide__pools_take_record(&device->pools));
   TIDE_REQUIRE(pool != NULL, TIDE_ERR_NO_MEMORY, "device_pool_new: no memory for the record of a pool");
   tide__pool_init(pool, &whole);

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // What both policies do with a request: sizes, the choice of an idle block, and memory of other pools.
+#include "device/lane/settings.h"
 #include "device/policy/policy.h"
 
 static uint64_t round_to_grain(uint64_t bytes) {
@@ -24,15 +25,23 @@ uint64_t tide__round_divided(const tide_device_options* options, uint64_t bytes)
   return power == bytes ? bytes : tide__round_up(bytes, power >> log2_floor(divisions));
 }
 
+// What a policy that is not plain means for a pool.
+static const tide__policy* policy_in(const tide__policy* policy, const tide__policy* plain,
+                                     tide__pool* pool) {
+  return pool->is_raw || tide__load_relaxed(&pool->no_split) ? plain : policy;
+}
+
 const tide__policy* tide__policy_of(const tide_device_cache* device, tide__pool* pool) {
-  const tide__policy* const policy = device->policy;
-  const bool is_plain = policy != device->plain_policy &&
-                        (pool->options.segment_alloc != NULL || tide__load_relaxed(&pool->no_split));
-  return is_plain ? device->plain_policy : policy;
+  const tide__policy* const policy = tide__load_relaxed(&device->policy_now);
+  return policy == device->plain_policy ? policy : policy_in(policy, device->plain_policy, pool);
 }
 
 void tide__request_decide(tide__request* request) {
-  request->policy = tide__policy_of(request->device, request->pool);
+  const tide__policy* const plain = request->device->plain_policy;
+  const tide__policy* policy = tide__load_relaxed(&request->device->policy_now);
+  if (policy != plain)
+    policy = policy_in(policy, plain, request->pool);  // the pool is read only if it matters
+  request->policy = policy;
   request->rounded = request->policy->round(request->options, request->bytes);
   request->kind = request->rounded <= request->policy->small_bytes ? TIDE__SMALL : TIDE__LARGE;
 }
@@ -43,6 +52,23 @@ tide_status tide__request_choose(tide__request* request, tide__block** out) {
   if (*out != NULL) tide__free_index_take_locked(*out);
   tide__mutex_unlock(&request->lane->lock);
   return TIDE_OK;
+}
+
+bool tide__request_falls_back(tide__request* request, tide_status status) {
+  tide_device_cache* const device = request->device;
+  const bool is_refused = status == TIDE_OK || status == TIDE_ERR_NO_MEMORY || status == TIDE_ERR_CAPTURE;
+  if (is_refused || tide__load_relaxed(&device->has_mapped) || !request->options->virtual_fallback)
+    return false;
+  const tide_error why = *tide_last_error();
+  if (tide__settings_fall_back(device, why.text) != TIDE_OK) {
+    tide__error_restore(&why);
+    return false;
+  }
+  tide__store_relaxed(&device->policy_now, device->plain_policy);
+  request->options = tide__device_options(device);
+  tide__request_decide(request);
+  request->segment_bytes = request->policy->segment_bytes(request->options, request->rounded);
+  return true;
 }
 
 tide_status tide__rung_borrow(tide__request* request, tide__block** out) {

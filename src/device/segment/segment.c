@@ -127,6 +127,7 @@ static void reserved_move(tide_device_cache* device, tide__pool* pool, int64_t b
 void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t bytes) {
   tide_device_cache* const device = request->device;
   const int kind = request->kind == TIDE__SMALL ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
+  tide__store_relaxed(&device->has_mapped, 1);
   reserved_move(device, request->pool, (int64_t)bytes, kind, false);
   if (!tide__is_recording(device)) return;
   tide__entry_add(device, TIDE_ACTION_SEGMENT_MAP, &request->context, request->context.stack, request->lane,

@@ -57,10 +57,18 @@ void tide__orphans_retry(tide_device_cache* device) {
   for (size_t i = 0; i < count; i++) tide__physical_give(device, device->orphans[i]);
 }
 
+uint32_t tide__physical_flags(tide_device_cache* device) {
+  const tide_device_options* const options = tide__device_options(device);
+  uint32_t flags = tide__load_relaxed(&device->physical_flags);
+  if (!options->rdma_handles) flags &= ~TIDE_PHYSICAL_RDMA;
+  if (!options->fabric_handles) flags &= ~TIDE_PHYSICAL_FABRIC;
+  return flags;
+}
+
 // Idle memory is not given back in a capture. Memory that the machine refused before may still be tried
 // again.
 tide_status tide__physical_new(tide_device_cache* device, uint64_t bytes, tide_physical* out) {
-  const uint32_t flags = device->has_physical_sharing ? TIDE_PHYSICAL_SHAREABLE : 0;
+  const uint32_t flags = tide__physical_flags(device);
   const tide_status status = tide_machine_physical_new(device->machine, device->index, bytes, flags, out);
   if (status != TIDE_ERR_NO_MEMORY || device->orphan_count == 0) return status;
   tide__orphans_retry(device);

@@ -63,8 +63,9 @@ typedef struct part_room {
   bool is_kept;  // the descriptors are the allocator's, and stay open
 } part_room;
 
-static tide_status room_check(const tide_device_cache* device, const tide_share* share, part_room room) {
-  TIDE_REQUIRE(device->has_physical_sharing, TIDE_ERR_UNSUPPORTED, "device_share: the machine cannot share");
+static tide_status room_check(tide_device_cache* device, const tide_share* share, part_room room) {
+  const bool can_share = (tide__load_relaxed(&device->physical_flags) & TIDE_PHYSICAL_SHAREABLE) != 0;
+  TIDE_REQUIRE(can_share, TIDE_ERR_UNSUPPORTED, "device_share: the machine cannot share");
   TIDE_REQUIRE(share->part_count <= room.capacity && room.parts != NULL, TIDE_ERR_LIMIT,
                "device_share: there are %u parts", share->part_count);
   return TIDE_OK;

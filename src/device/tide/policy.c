@@ -368,8 +368,11 @@ static tide_status tide_climb(tide__request* request, tide__block** out) {
 static tide_status tide_recover(tide__request* request, tide__block** out) {
   (void)tide__observers_reclaim(request->device);  // what it released is found by the search at the gate
   const tide_error before = *tide_last_error();
-  const tide_status status = tide_climb(request, out);
+  tide_status status = tide_climb(request, out);
+  const bool is_plain = tide__request_falls_back(request, status);
+  if (is_plain) status = request->policy->recover(request, out);
   if (status == TIDE_OK) tide__error_restore(&before);
+  if (is_plain) return status;
   return status == TIDE_ERR_NO_MEMORY ? tide__oom_report(request) : status;
 }
 

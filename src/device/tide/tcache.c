@@ -136,7 +136,8 @@ static tide__block* cache_fill_locked(const tide__request* request, tide__lane_c
     bytes = request->rounded;
     hole = tide__bins_peek(&cache_lane(cache)->free_index[TIDE__SMALL].bins, bytes);
   }
-  if (hole == NULL || !tide__home_is_ready_locked(hole, hole->bytes)) return NULL;
+  if (hole == NULL || hole->segment->home == NULL) return NULL;  // raw, if the policy fell back meanwhile
+  if (!tide__home_is_ready_locked(hole, hole->bytes)) return NULL;
   hole_cut_locked(request->device, cache, hole, bytes, wanted);
   magazine->fill = (uint8_t)wanted;
   return tide__lane_cache_pop(cache, class_within(bytes));

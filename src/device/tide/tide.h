@@ -18,7 +18,7 @@ tide_status tide__tcache_init(tide_device_cache* device);
 static inline bool tide__tcache_serve(const tide__request* request) {
   return request->device->has_tcaches && request->kind == TIDE__SMALL &&
          request->pool == &request->device->default_pool && !request->is_capturing &&
-         !request->lane->is_unlisted;
+         !request->lane->is_unlisted && request->policy != request->device->plain_policy;
 }
 // Serves such a request, refilling a magazine from the lane. *out_found is false if that has no memory.
 tide_status tide__tcache_search(tide__request* request, tide_block* out, bool* out_found);

@@ -18,7 +18,7 @@ static uint64_t torch_segment_bytes(const tide_device_options* options, uint64_t
 }
 
 static bool uses_expandable(const tide__request* request) {
-  return request->options->expandable_segments && request->pool->options.segment_alloc == NULL;
+  return request->options->expandable_segments && !request->pool->is_raw;
 }
 
 static bool torch_splits(const tide__request* request, const tide__block* block) {
@@ -124,8 +124,9 @@ static tide_status rung_grow(tide__request* request, tide__block** out) {
   request->is_rejected = is_rejected_early(request);
   if (request->is_rejected) return TIDE_ERR_NO_MEMORY;  // the end of the ladder
   if (passes_limit(request, tide__load_relaxed(&request->device->limit))) return TIDE_OK;
-  const tide_status status = uses_expandable(request) ? tide__expand_grow(request, out)
-                                                      : tide__segment_grow(request, out);
+  const bool is_expandable = uses_expandable(request);
+  tide_status status = is_expandable ? tide__expand_grow(request, out) : tide__segment_grow(request, out);
+  if (is_expandable && tide__request_falls_back(request, status)) status = tide__segment_grow(request, out);
   return status == TIDE_ERR_NO_MEMORY ? TIDE_OK : status;
 }
 

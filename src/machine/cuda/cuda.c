@@ -13,27 +13,32 @@
 // ---------------------------------------------------------------------------------------------------
 // Devices
 
-// CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID. Headers before 12.2 do not define it, and older drivers refuse it.
-enum { CUDA_HOST_NODE = 134 };
+// A driver that does not know an attribute does not offer it.
+static bool device_has(const tide__cuda* cuda, int device, tide__cu_attribute attribute) {
+  int value = 0;
+  const tide__cu_result result = cuda->api.device_attribute(&value, attribute, cuda->devices[device].ordinal);
+  return result == TIDE__CU_SUCCESS && value != 0;
+}
 
 static tide_status cuda_device_info(void* self, int device, tide_device_info* out) {
   tide__cuda* cuda = self;
   const tide__cu_device ordinal = cuda->devices[device].ordinal;
   size_t bytes = 0;
-  int has_descriptors = 0;
   tide__cu_result result = 0;
   TIDE_TRY(tide__cuda_status(cuda, "device_info", cuda->api.device_bytes(&bytes, ordinal)));
   TIDE_TRY(tide__cuda_status(cuda, "device_info",
                              cuda->api.device_name(out->name, (int)sizeof out->name, ordinal)));
   TIDE_TRY(tide__cuda_granularity(cuda, device, &out->granularity));
-  (void)cuda->api.device_attribute(&has_descriptors, TIDE__CU_DEVICE_HAS_DESCRIPTORS, ordinal);
   int node = -1;
-  if (cuda->api.device_attribute(&node, CUDA_HOST_NODE, ordinal) == 0) out->numa_node = node;
+  if (cuda->api.device_attribute(&node, TIDE__CU_DEVICE_HOST_NODE, ordinal) == 0) out->numa_node = node;
   CUDA_IN_DEVICE(cuda, device, result,
                  cuda->api.priority_range(&out->least_priority, &out->greatest_priority));
+  const bool is_virtual = out->granularity != 0;
   out->total_bytes = bytes;
   out->is_pinned_locked = out->has_raw_sharing = out->waits_on_release = true;
-  out->has_physical_sharing = out->granularity != 0 && has_descriptors != 0;
+  out->has_physical_sharing = is_virtual && device_has(cuda, device, TIDE__CU_DEVICE_HAS_DESCRIPTORS);
+  out->has_rdma = is_virtual && device_has(cuda, device, TIDE__CU_DEVICE_HAS_RDMA);
+  out->has_fabric = is_virtual && device_has(cuda, device, TIDE__CU_DEVICE_HAS_FABRIC);
   return tide__cuda_status(cuda, "device_info", result);
 }
 

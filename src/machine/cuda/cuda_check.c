@@ -15,6 +15,9 @@
 // Constants
 #define CHECK_CONSTANT(name, value, theirs) TIDE_STATIC_ASSERT((int)(theirs) == TIDE__CU_##name);
 TIDE__CUDA_CONSTANT_MAP(CHECK_CONSTANT)
+#if CUDA_VERSION >= 12030
+TIDE__CUDA_NEWER_CONSTANT_MAP(CHECK_CONSTANT)
+#endif
 
 // Handles of the default streams are passed to the driver unchanged. Only gcc can compare pointers at compile
 // time.

@@ -142,7 +142,9 @@ tide_status tide__cuda_address_release(void* self, void* address, size_t bytes) 
 
 static tide__cu_memory memory_kind(const tide__cuda* cuda, int device, uint32_t flags) {
   tide__cu_memory memory = { .type = TIDE__CU_ALLOCATION_PINNED };
-  memory.handle_types = (flags & TIDE_PHYSICAL_SHAREABLE) != 0 ? TIDE__CU_HANDLE_DESCRIPTOR : 0;
+  if ((flags & TIDE_PHYSICAL_SHAREABLE) != 0) memory.handle_types |= TIDE__CU_HANDLE_DESCRIPTOR;
+  if ((flags & TIDE_PHYSICAL_FABRIC) != 0) memory.handle_types |= TIDE__CU_HANDLE_FABRIC;
+  memory.flags.rdma = (flags & TIDE_PHYSICAL_RDMA) != 0;
   memory.location = (tide__cu_location){ TIDE__CU_LOCATION_DEVICE, cuda->devices[device].ordinal };
   return memory;
 }

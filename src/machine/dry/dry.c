@@ -249,7 +249,7 @@ static tide_status dry_device_info(void* self, int device, tide_device_info* out
   const tide__dry* dry = self;
   out->total_bytes = dry->soft.capacity;
   out->granularity = dry->soft.granularity;
-  out->is_pinned_locked = true;
+  out->is_pinned_locked = out->has_rdma = out->has_fabric = true;
   (void)snprintf(out->name, sizeof out->name, "dry device %d", device);
   return TIDE_OK;
 }
@@ -258,7 +258,7 @@ static tide_status dry_device_info(void* self, int device, tide_device_info* out
 static const tide_machine_ops dry_ops = {
   .size = sizeof(tide_machine_ops),
   .version = TIDE_MACHINE_OPS_VERSION,
-  .flags = TIDE_MACHINE_NO_MEMORY,
+  .flags = TIDE_MACHINE_NO_MEMORY | TIDE_MACHINE_TRUSTED,
   .name = "dry",
   .free = dry_free,
   .delay = dry_delay,

@@ -35,6 +35,7 @@ static tide_status host_device_info(void* self, int device, tide_device_info* ou
   out->granularity = host->soft.granularity;
   out->is_pinned_locked = tide__load_relaxed(&host->is_lock_refused) == 0;
   out->has_raw_sharing = out->has_physical_sharing = true;
+  out->has_rdma = out->has_fabric = true;
   (void)snprintf(out->name, sizeof out->name, "host memory %d", device);
   return TIDE_OK;
 }
@@ -43,7 +44,7 @@ static tide_status host_device_info(void* self, int device, tide_device_info* ou
 static const tide_machine_ops host_ops = {
   .size = sizeof(tide_machine_ops),
   .version = TIDE_MACHINE_OPS_VERSION,
-  .flags = TIDE_MACHINE_HOST_READABLE,
+  .flags = TIDE_MACHINE_HOST_READABLE | TIDE_MACHINE_TRUSTED,
   .name = "host",
   .free = host_free,
   .device_info = host_device_info,
