@@ -588,13 +588,13 @@ def give_to_stock(torch, gift, queue, answers):
         torch.cuda.memory._set_allocator_settings("expandable_segments:True")
     spare = torch.zeros(MIB, dtype=torch.int32, device="cuda")
     tensor = torch.arange(16 * MIB, dtype=torch.int32, device="cuda")[5 * MIB:6 * MIB]
-    torch.cuda.synchronize()
+    want = int(tensor.to(torch.int64).sum())  # before the other process writes to it
     queue.put(tensor)
     got = answers.get(timeout=60)
     if isinstance(got, str):
         check(is_denial(got), got)
         return got
-    equal(got, int(tensor.to(torch.int64).sum()), "the sum in the other process")
+    equal(got, want, "the sum in the other process")
     equal(answers.get(timeout=60), "written")
     equal(int(tensor[3]), -7, "what the other process wrote")
     equal(int(spare.sum()), 0, "a neighbour")

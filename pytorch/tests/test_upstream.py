@@ -65,11 +65,11 @@ class Upstream(unittest.TestCase):
         known = "TestCuda.test_host_memory_stats"
         native = {name: {"state": "passed", "text": ""} for name in ("a", "c", "d", known)}
         native["b"] = {"state": "failed", "text": ""}
-        bad = {"state": "failed", "text": "x\nAssertionError: not\n\nequal\n\nTo execute this test\nmore"}
+        bad = {"state": "failed", "alone": True, "text": "x\nAssertionError: not\n\nequal\n\nTo execute this test\nmore"}
         ours = {"a": {"state": "passed", "text": ""}, "b": bad, "c": bad, known: {"state": "failed", "text": "last\n"}}
         words = io.StringIO()
         with contextlib.redirect_stdout(words):
             self.assertEqual(upstream.compare(native, ours, "tide"), 2)
         self.assertIn("of 4 tests that pass natively 1 pass, 2 fail, 1 were not run", words.getvalue())
         self.assertIn("c: failed: AssertionError: not equal\n", words.getvalue())
-        self.assertIn("failed: last (on purpose: expects pinned memory in powers of two)", words.getvalue())
+        self.assertIn("failed, not repeated alone: last (on purpose: expects pinned memory in powers of two)", words.getvalue())

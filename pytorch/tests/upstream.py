@@ -282,7 +282,8 @@ def compare(native: dict[str, dict[str, Any]], ours: dict[str, dict[str, Any]], 
           f"{missing} were not run")
     for name in failed:
         remark = f" (on purpose: {known[name]})" if name in known else ""
-        print(f"  {name}: {ours[name]['state']}: {why_failed(ours[name]['text'])}{remark}")
+        how = "" if ours[name].get("alone") else ", not repeated alone"
+        print(f"  {name}: {ours[name]['state']}{how}: {why_failed(ours[name]['text'])}{remark}")
     others = sorted(name for name, line in native.items() if line["state"] == "failed")
     print(f"  {len(others)} fail natively, and of these pass here: "
           f"{', '.join(name for name in others if ours.get(name, {}).get('state') == 'passed') or 'none'}")

@@ -288,6 +288,8 @@ DEVICE_TEST_OVER(test_external__threads_find_their_data, device_tide_emulated) {
 
 // Other code captures a stream in the strictest mode, while memory moves.
 EXTERNAL_TEST(test_external__marks_do_not_break_captures_of_others) {
+  if (strcmp(tide_machine_name(m), "cuda") == 0)
+    t_skip("the driver ends a capture that the allocator cannot see");
   const tide_stream captured = side_new(m);
   tide_launch launch = NULL;
   give(d, take(d, NULL, MIB));
@@ -383,6 +385,7 @@ EXTERNAL_TEST(test_external__a_new_stream_with_an_old_handle_gets_no_memory_of_t
   mask k = { m, side_new(m) };
   tide_machine* const masked = mask_new(&k, true);
   tide_device_cache* const own = device_new(masked, 0, NULL);
+  const uint64_t refused = refused_calls(m);  // by the probe
   const tide_block large = take_external(own, MASKED, 8 * MIB);
   const tide_block small = take_external(own, MASKED, 4 * KIB);
   const tide_stream before = k.now;
@@ -404,7 +407,7 @@ EXTERNAL_TEST(test_external__a_new_stream_with_an_old_handle_gets_no_memory_of_t
 
   k.now = side_new(m);  // and the work of the first is over
   T_PTR_EQ(take_external(own, MASKED, 8 * MIB).address, large.address);
-  T_EQ(refused_calls(m), 0);
+  T_EQ(refused_calls(m), refused);
   tide_device_free(own);
   tide_machine_free(masked);
 }
@@ -416,6 +419,7 @@ EXTERNAL_TEST(test_external__a_machine_without_marks_of_all_work_waits_for_the_d
   counting_heap records;
   counting_heap_init(&records, SIZE_MAX, false);
   tide_device_cache* const own = device_new(masked, 0, &records.heap);
+  const uint64_t refused = refused_calls(m);  // by the probe
   size_t after_few = 0;
   limit_to(own, 96 * MIB);
   for (size_t i = 0; i < 600; ++i) {
@@ -430,7 +434,7 @@ EXTERNAL_TEST(test_external__a_machine_without_marks_of_all_work_waits_for_the_d
   }
 
   T_LE(atomic_load(&records.outstanding), after_few * 2);
-  T_EQ(refused_calls(m), 0);
+  T_EQ(refused_calls(m), refused);
   trim(own);
   T_EQ(current(own, reserved_bytes), 0);
   tide_device_free(own);
