@@ -48,9 +48,9 @@ uint64_t tide__round_divided(const tide_device_options* options, uint64_t bytes)
 void tide__request_decide(tide__request* request);
 // Lets the policy choose an idle block of the request's lane. The block becomes BUSY; NULL if none fits.
 tide_status tide__request_choose(tide__request* request, tide__block** out);
-// Virtual memory fails with an error of the machine, before any was ever mapped, although the probe succeeded.
-// Then the options fall back, if they allow it, and the request follows the policy torch without virtual
-// memory. False if that is not the case.
+// For an error of the machine in virtual memory before any was ever mapped, although the probe succeeded:
+// the options fall back, if they allow it, and the request follows the policy torch without virtual memory.
+// Returns false if that is not the case.
 bool tide__request_falls_back(tide__request* request, tide_status status);
 // A rung of both policies: searches the pools whose idle memory may serve requests that would fail.
 tide_status tide__rung_borrow(tide__request* request, tide__block** out);
