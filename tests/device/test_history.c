@@ -547,7 +547,8 @@ static size_t resident_pages(void) {
   FILE* const file = fopen("/proc/self/statm", "r");
   T_CHECK(file != NULL);
   T_EQ(fscanf(file, "%zu %zu", &pages[0], &pages[1]), 2);
-  T_EQ(fclose(file), 0);
+  const int closed = fclose(file);
+  T_EQ(closed, 0);
   return pages[1];
 }
 
