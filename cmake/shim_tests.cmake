@@ -60,6 +60,10 @@ tidemark_shim_program(2.8 17)
 tidemark_shim_program(2.11 17)
 tidemark_shim_program(2.14 20)
 
+# Virtual memory does not work.
+tidemark_test(pytorch_shim_plain test_shim_2.11 policy:tide "${PROJECT_BINARY_DIR}/tests" contents)
+set_property(TEST pytorch_shim_plain APPEND PROPERTY ENVIRONMENT DRIVE_NO_VIRTUAL=1)
+
 # PyTorch's class has other slots than the headers, or is not exported.
 foreach(pair "other=2.8" "hidden=none")
   string(REPLACE "=" ";" pair "${pair}")

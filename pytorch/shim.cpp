@@ -116,6 +116,12 @@ bool reclaim(void*, tide_device_cache*) {
 // ---------------------------------------------------------------------------------------------------
 // The devices
 
+// Warns through PyTorch with a finished text, because TORCH_WARN formats with C++ streams: see raise_error().
+void warn(std::string text) {
+  c10::warn(c10::Warning(c10::UserWarning(), { __func__, __FILE__, static_cast<uint32_t>(__LINE__) },
+                         std::move(text), false));
+}
+
 class Devices {
 public:
   using Wish = std::function<void(tide_device_cache*)>;
@@ -205,13 +211,13 @@ private:
     tide_device_cache* device = place.load();
     if (device != nullptr) return device;
     check(tide_device_new(machine(), index, &options, &device));
-    if (*tide_device_fallback_reason(device) != 0)
-      TORCH_WARN("tidemark: ", tide_device_fallback_reason(device));
     tide_device_set_caching(device, is_enabled.load() && !is_forbidden);
     if (history.is_on) check(tide_device_history(device, &history));
     for (const Wish& wish : wishes) wish(device);
     check(tide_device_set_default(index, device));
     place.store(device, std::memory_order_release);
+    const char* const reason = tide_device_fallback_reason(device);
+    if (*reason != '\0') warn(std::string("tidemark: ") + reason);
     return device;
   }
 
@@ -418,11 +424,9 @@ void close_shared(tide_device_cache* device, void* address) {
 void warn_of_sharing() {
   static std::atomic<bool> is_told{ false };
   if (is_told.exchange(true)) return;
-  c10::warn(
-      c10::Warning(c10::UserWarning(), { __func__, __FILE__, static_cast<uint32_t>(__LINE__) },
-                   "A process without Tidemark cannot open this CUDA tensor: its memory lies in handles "
-                   "of several sizes. The setting tide_most_handle_mb=2 gives all handles one size.",
-                   false));
+  warn(
+      "A process without Tidemark cannot open this CUDA tensor: its memory lies in handles of several sizes. "
+      "The setting tide_most_handle_mb=2 gives all handles one size.");
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -203,6 +203,15 @@ void run(const std::vector<Test>& tests, const char* part, bool is_needed, Count
   }
 }
 
+// A driver that maps memory and then gives no access to it.
+bool refuse_access() {
+  tide_fault fault = TIDE_FAULT_INIT;
+  fault.call = TIDE_CALL_SET_ACCESS;
+  fault.status = TIDE_ERR_MACHINE;
+  fault.count = UINT64_MAX;
+  return tide_machine_fault_add(machine, &fault) == TIDE_OK;
+}
+
 }  // namespace
 }  // namespace drive
 
@@ -215,6 +224,7 @@ int main(int argc, char** argv) {
   tide_host_options options = TIDE_HOST_OPTIONS_INIT;
   options.capacity = capacity;
   if (tide_machine_new_host(&options, &machine) != TIDE_OK) return 2;
+  if (std::getenv("DRIVE_NO_VIRTUAL") != nullptr && !refuse_access()) return 2;
   model::start();
   tidemark_torch_use_machine(machine);
   Counts counts;

@@ -85,6 +85,14 @@ void installs() {
   CHECK(is_in("already installed", install()));
 }
 
+// Without virtual memory the first request warns, once, and is served.
+void falls_back() {
+  if (std::getenv("DRIVE_NO_VIRTUAL") == nullptr) return;
+  for (int i = 0; i < 2; i++) CHECK(cuda()->allocate(mib).get() != nullptr);
+  CHECK(model::warnings == 1);
+  CHECK(is_in("tidemark: ", model::last_warning.c_str()) && is_in("set_access", model::last_warning.c_str()));
+}
+
 void notices_a_replacement() {
   ca::CUDAAllocator* const ours = cuda();
   CHECK(tidemark_torch_replaced_by() == nullptr);
@@ -106,6 +114,7 @@ const std::vector<Test> place_tests = {
   { "loads_the_pluggable_class", loads_the_pluggable_class },
   { "compares_slots", compares_slots },
   { "installs", installs },
+  { "falls_back", falls_back },
   { "notices_a_replacement", notices_a_replacement },
 };
 

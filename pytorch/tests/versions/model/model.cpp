@@ -43,7 +43,10 @@ void reportMemoryUsageToProfiler(void*, int64_t bytes, size_t, size_t, Device) {
 }
 void reportOutOfMemoryToProfiler(int64_t, size_t, size_t, Device) { model::profiled_ooms++; }
 
-void warn(const Warning&) { model::warnings++; }
+void warn(const Warning& warning) {
+  model::warnings++;
+  model::last_warning = warning.text;
+}
 
 FreeMemoryRegistry* FreeCudaMemoryCallbacksRegistry() {
   static FreeMemoryRegistry registry;

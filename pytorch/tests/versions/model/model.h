@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 namespace model {
 
@@ -19,6 +20,7 @@ inline std::atomic<bool> is_profiling{ false };
 inline std::atomic<int64_t> profiled_bytes{ 0 };  // the sum of all reports
 inline std::atomic<int64_t> profiled_ooms{ 0 };
 inline std::atomic<int64_t> warnings{ 0 };
+inline std::string last_warning;
 
 // Puts PyTorch's own allocators in place, as at its start.
 void start();

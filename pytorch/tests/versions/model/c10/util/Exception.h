@@ -50,9 +50,6 @@ struct Warning {
 void warn(const Warning& warning);
 
 }  // namespace c10
-
-#define TORCH_WARN(...) \
-  ::c10::warn(::c10::Warning(::c10::UserWarning(), { __func__, __FILE__, 0 }, #__VA_ARGS__, false))
 #define C10_UNLIKELY(condition) (__builtin_expect(static_cast<bool>(condition), 0))
 #define C10_THROW_ERROR(type, text) \
   throw ::c10::type({ __func__, __FILE__, static_cast<uint32_t>(__LINE__) }, text)
