@@ -3,8 +3,9 @@
 """Five loops that do not wait for the GPU: training with FSDP2 and DDP, compiled graphs, and two kinds of prefetching.
 
 Each is a function of PyTorch and a seed, and returns a function that runs one step, as in workloads.py. In these loops
-Python runs ahead of the GPU, so blocks are released while work on them is still queued, often on several streams. The
-process group has one rank, which needs no network.
+Python runs ahead of the GPU, so blocks are released while work on them is still queued, often on several streams. All but
+the compiled loop are large enough that the GPU is busy longer than Python. The process group has one rank, which needs
+no network.
 """
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def fsdp(torch: Any, seed: int) -> Step:
             tokens = checkpoint(layer, tokens, use_reentrant=False)
         return tokens
     model.forward = forward
-    return _train(torch, model, _tokens(torch, seed, (4, 13), (256, 1024)))
+    return _train(torch, model, _tokens(torch, seed, (12, 37), (512, 1536)))
 
 
 def ddp(torch: Any, seed: int) -> Step:
@@ -98,7 +99,7 @@ def ddp(torch: Any, seed: int) -> Step:
     with _made_on_gpu(torch, seed):
         model = torch.nn.Sequential(*[_block(torch) for _ in range(6)])
     model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[0])
-    return _train(torch, model, _tokens(torch, seed, (2, 7), (256, 1024)))
+    return _train(torch, model, _tokens(torch, seed, (6, 19), (512, 1536)))
 
 
 def compiled(torch: Any, seed: int) -> Step:
@@ -129,7 +130,7 @@ def streamed(torch: Any, seed: int) -> Step:
     weights = [{name: value.detach().cpu().pin_memory() for name, value in layer.named_parameters()} for layer in layers]
     frame = layers.pop().requires_grad_(False)
     layers.clear()
-    tokens = _tokens(torch, seed, (8, 33), (256, 1024))
+    tokens = _tokens(torch, seed, (24, 73), (384, 1152))
     side = torch.cuda.Stream()
 
     def fetch(number: int) -> dict[str, Any]:
@@ -151,8 +152,8 @@ def streamed(torch: Any, seed: int) -> Step:
 
 
 def prefetch(torch: Any, seed: int) -> Step:
-    """The workload `streams`: images are copied and enlarged on two other streams, one batch ahead."""
-    return streams(torch, seed)
+    """The workload `streams` with larger images: they are copied and enlarged on two other streams, one batch ahead."""
+    return streams(torch, seed, counts=(48, 97), sides=(8, 12))
 
 
 LOOPS: dict[str, Callable[[Any, int], Step]] = {

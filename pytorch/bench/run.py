@@ -18,7 +18,8 @@ of S seconds.
 
 A step counts with the fastest of its repeats: other work of the computer makes it slower and never faster. The time
 of an allocator is the median of the steps. Two allocators are compared step by step, because steps differ in size:
-by the median of the ratios. In loops, the time is the sum of all late steps of all repeats: those after the first ten.
+by the median of the ratios. In loops, the time is the sum of all late steps of all repeats: those after the first twenty.
+There the memory in use includes released memory that queued work still uses.
 """
 from __future__ import annotations
 
@@ -49,8 +50,9 @@ ANSWER_SECONDS = 90.0  # a process that does not answer for longer is killed
 BEGIN_SECONDS = 30.0  # nothing is started with less time left
 STEPS = 20
 WARM = STEPS // 4  # steps that are not counted
-LOOP_STEPS = 30
+LOOP_STEPS = 40
 LOOP_WAITS = 10  # steps between two waits
+LOOP_WARM = 2  # waits whose steps are not counted
 
 Result = Dict[str, Any]
 
@@ -174,7 +176,7 @@ def summary(answers: Sequence[Result], is_timed: bool) -> Result:
     result = {**begin, **end, "losses": [step["loss"] for step in steps], "calls": [step["calls"] for step in steps]}
     if is_timed:
         result["steps_ms"] = [round(step["ms"], 3) for step in steps]
-        result["median_ms"] = statistics.median(result["steps_ms"][WARM if len(steps) == STEPS else 1:])
+        result["median_ms"] = statistics.median(result["steps_ms"][WARM if len(steps) == STEPS else LOOP_WARM:])
     return result
 
 
@@ -230,8 +232,9 @@ class Bench:
         workload, seed = job["workload"], job["seed"]
         if (workload, seed) not in self.warm:
             self.warm.add((workload, seed))
-            mode = "loops" if job["mode"] == "loops" else "measure"
-            self.run_now({"mode": mode, "workload": workload, "seed": seed, "repeat": 0}, EVERYBODY, False)
+            is_loop = job["mode"] == "loops"  # for which nobody asks how much is requested
+            again = {"mode": "loops" if is_loop else "measure", "workload": workload, "seed": seed, "repeat": 0}
+            self.run_now(again, ALLOCATORS if is_loop else EVERYBODY, False)
 
     def run_now(self, job: Result, names: Sequence[str], in_turn: bool) -> Optional[dict[str, Result]]:
         """Like run(), even if there are results."""
@@ -388,7 +391,7 @@ def calls_rows(results: Sequence[Result]) -> Iterator[list[str]]:
 
 def late_ms(runs: Sequence[Result]) -> float:
     """The sum of the late steps of all timed runs; 0 without any."""
-    return sum(sum(run["steps_ms"][1:]) for run in runs if "steps_ms" in run)
+    return sum(sum(run["steps_ms"][LOOP_WARM:]) for run in runs if "steps_ms" in run)
 
 
 def loops_rows(results: Sequence[Result]) -> Iterator[list[str]]:
@@ -403,7 +406,7 @@ def loops_rows(results: Sequence[Result]) -> Iterator[list[str]]:
             continue
         cells = ["-" if name not in timed else
                  f"{max(r['reserved'] for r in timed[name]) // MIB} / "
-                 f"{min(r['allocated'] / r['reserved'] for r in timed[name]):.3f} / {late_ms(timed[name]) / 1e3:.2f} s"
+                 f"{min(r['active'] / r['reserved'] for r in timed[name]):.3f} / {late_ms(timed[name]) / 1e3:.2f} s"
                  for name in ALLOCATORS]
         yield [loop, str(max(r["allocated"] for r in timed["tide"]) // MIB), *cells,
                f"{late_ms(timed['tide']) / min(others) - 1:+.1%}", str(most)]

@@ -105,7 +105,9 @@ class Worker:
         """The memory and calls of the run."""
         cuda = self.torch.cuda
         stats = cuda.memory_stats()
-        answer = {"allocated": stats["allocated_bytes.all.peak"], "reserved": stats["reserved_bytes.all.peak"],
+        allocated = stats["allocated_bytes.all.peak"]
+        answer = {"allocated": allocated, "active": max(allocated, stats.get("active_bytes.all.peak", 0)),
+                  "reserved": stats["reserved_bytes.all.peak"],
                   "torch": self.torch.__version__, "gpu": cuda.get_device_name()}
         if self.is_witness:
             answer["demand"] = demand(cuda.memory._snapshot()["device_traces"][0])

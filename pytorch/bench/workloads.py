@@ -188,22 +188,22 @@ def graph_network(torch: Any, seed: int) -> Step:
     return step
 
 
-def streams(torch: Any, seed: int) -> Step:
+def streams(torch: Any, seed: int, counts: tuple[int, int] = (64, 129), sides: tuple[int, int] = (5, 8)) -> Step:
     """Training with images of random sizes, which are copied from pinned memory and enlarged on other streams."""
     import torchvision
     torch.manual_seed(seed)
     model = torchvision.models.resnet50(weights=None).cuda().train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     generator = torch.Generator().manual_seed(seed)
-    sides = [torch.cuda.Stream(), torch.cuda.Stream()]
-    pixels = torch.randint(256, (128 * 3 * 112 * 112,), dtype=torch.uint8, generator=generator)
+    others = [torch.cuda.Stream(), torch.cuda.Stream()]
+    pixels = torch.randint(256, (counts[1] * 3 * (16 * sides[1]) ** 2,), dtype=torch.uint8, generator=generator)
 
     def fetch(number: int) -> tuple[Any, Any, Any]:
-        side = 16 * int(torch.randint(5, 8, (), generator=generator))
-        count = int(torch.randint(64, 129, (), generator=generator))
+        side = 16 * int(torch.randint(*sides, (), generator=generator))
+        count = int(torch.randint(*counts, (), generator=generator))
         images = pixels[:count * 3 * side * side].view(count, 3, side, side).pin_memory()
         labels = torch.randint(1000, (count,), generator=generator).pin_memory()
-        stream = sides[number % 2]
+        stream = others[number % 2]
         with torch.cuda.stream(stream):
             small = images.to("cuda", non_blocking=True) / 127.5 - 1
             large = torch.nn.functional.interpolate(small, scale_factor=2, mode="bilinear")
