@@ -134,7 +134,8 @@ private:
   std::map<std::pair<int, tide_pool>, void*> scopes;
 };
 
-// Installs the allocator of pinned memory.
+// Install the allocators of device and of pinned memory.
+void install_device();
 void install_host();
 std::string host_replaced_by();  // another allocator in its place; empty while it is there, or not installed
 

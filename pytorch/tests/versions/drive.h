@@ -25,6 +25,7 @@ extern "C" {
 const char* tidemark_torch_install(const char* settings, int has_host);
 const char* tidemark_torch_configure(const char* settings);
 const char* tidemark_torch_replaced_by(void);
+const char* tidemark_torch_fallback(int index);
 const char* tidemark_torch_slots(void);
 void tidemark_torch_name_holders(void (*write)(int device, char* text, size_t capacity));
 void tidemark_torch_use_machine(tide_machine* machine);

@@ -91,6 +91,7 @@ void falls_back() {
   for (int i = 0; i < 2; i++) CHECK(cuda()->allocate(mib).get() != nullptr);
   CHECK(model::warnings == 1);
   CHECK(is_in("tidemark: ", model::last_warning.c_str()) && is_in("set_access", model::last_warning.c_str()));
+  CHECK(is_in("set_access", tidemark_torch_fallback(0)));
 }
 
 void notices_a_replacement() {

@@ -263,6 +263,13 @@ def _waits(shim: ctypes.CDLL, index: int) -> dict[str, int]:
     return dict(zip(("stream_waits", "stream_wait_bytes", "avoided", "host_ns"), counts))
 
 
+def _fallback(shim: ctypes.CDLL, index: int) -> Optional[str]:
+    """Why a device has no virtual memory although the settings ask for it."""
+    shim.tidemark_torch_fallback.restype = ctypes.c_char_p
+    reason: Optional[bytes] = shim.tidemark_torch_fallback(ctypes.c_int(index))
+    return reason.decode() if reason else None
+
+
 def stats(device: Any = None) -> dict[str, Any]:
     """PyTorch's statistics of a device and of pinned memory, the utilisation, and counts of driver calls.
 
@@ -270,7 +277,8 @@ def stats(device: Any = None) -> dict[str, Any]:
     memory was reserved instead ("avoided"), and the nanoseconds that the host waited for work ("host_ns"). How long
     streams waited on the device is not measured.
     "utilisation" is the peak of allocated memory divided by the peak of reserved memory. "replaced_by" names the
-    allocator that another part of the program installed later. If Tidemark is switched off, PyTorch's part remains.
+    allocator that another part of the program installed later. "fallback" is the reason if virtual memory does not work
+    and policy `torch` took over. If Tidemark is switched off, PyTorch's part remains.
     """
     import torch
 
@@ -278,11 +286,13 @@ def stats(device: Any = None) -> dict[str, Any]:
     flat = torch.cuda.memory_stats(device)
     reserved = flat.get("reserved_bytes.all.peak", 0)
     machine = shim.tidemark_torch_machine() if shim is not None and torch.cuda.is_initialized() else None
+    index = torch.cuda._utils._get_device_index(device, optional=True) if machine else 0
     return {
         "device": flat,
         "host": torch.cuda.host_memory_stats() if hasattr(torch.cuda, "host_memory_stats") else {},
         "utilisation": flat.get("allocated_bytes.all.peak", 0) / reserved if reserved else 1.0,
-        "waits": _waits(shim, torch.cuda._utils._get_device_index(device, optional=True)) if machine else {},
+        "waits": _waits(shim, index) if shim is not None and machine else {},
+        "fallback": _fallback(shim, index) if shim is not None and machine else None,
         "driver_calls": library.driver_calls(_library, machine) if _library is not None and machine else {},
         "version": _library.tide_version().decode() if _library is not None else "",
         "replaced_by": _replaced_by(),

@@ -79,7 +79,9 @@ def command_line(torch: Any, cxx: str, tidemark: pathlib.Path, out: str) -> list
         cxx, "-O2", f"-std={standard(torch)}", "-fPIC", "-shared", "-fvisibility=hidden", "-o", out,
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
         *[part for folder in folders for part in ("-isystem", str(folder))],
-        f"-I{library.include_folder()}", f"-I{sources[0].parent}", *map(str, sources),
+        f"-I{library.include_folder()}", f"-I{sources[0].parent}",
+        # All sources as one unit, because PyTorch's headers take most of the time.
+        *[part for source in sources for part in ("-include", str(source))], "-x", "c++", os.devnull, "-x", "none",
         f"-L{root / 'lib'}", f"-Wl,-rpath,{root / 'lib'}", f"-Wl,-rpath,{tidemark.parent}",
         "-Wl,--no-as-needed", "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ltorch_cuda", str(tidemark),
         *([runtime] if runtime else ["-lcudart"]), *([cxx_library] if cxx_library else []), "-lpthread",
