@@ -225,13 +225,13 @@ static void utilisation_emit(tool_emit* emit, const tool_call* call, const diff_
   char text[TOOL_SIZE_TEXT];
   tool_emit_row(emit);
   tool_emit_text(emit, NULL, NULL, "utilisation");
-  tool_emit_real(emit, NULL, NULL, left, 4);
-  tool_emit_real(emit, NULL, NULL, right, 4);
+  tool_emit_share(emit, NULL, NULL, left);
+  tool_emit_share(emit, NULL, NULL, right);
   if (call->is_json || !isfinite(right - left)) {
     tool_emit_real(emit, NULL, NULL, right - left, 4);
     return;
   }
-  (void)snprintf(text, sizeof text, "%.4f", fabs(right - left));
+  (void)snprintf(text, sizeof text, "%.1f %%", 100 * fabs(right - left));
   change_emit_text(emit, right < left ? '-' : '+', text);
 }
 

@@ -35,10 +35,8 @@ void tool_wrap(FILE* to, const char* text, size_t at, size_t indent, size_t widt
 // Cells in columns (grid.c)
 
 typedef struct tool_cell {
-  char* text;  // owned; NULL: a size, whose unit is chosen when the grid is printed
+  char* text;  // owned
   bool is_number;
-  char sign;  // of a change of a size; 0 otherwise
-  uint64_t bytes;
 } tool_cell;
 
 // Rows of `columns` cells each.
@@ -53,12 +51,13 @@ typedef struct tool_grid {
 typedef struct tool_grid_style {
   bool has_heading;  // the first row is one
   bool has_color;
-  size_t width;  // the last column of texts is cut so that a line fits; 0: nothing is cut
+  size_t width;    // of a line; texts are wrapped to fit; 0: no limit
+  bool truncates;  // the last column of texts is truncated instead of wrapped
 } tool_grid_style;
 
 // Adds a cell with a sanitised copy of the text.
 void tool_grid_add(tool_grid* grid, const char* text, bool is_number);
-// Adds a size, which is printed in the unit of the largest in its column.
+// Adds a size in its own unit. `sign` is that of a change, or 0.
 void tool_grid_add_bytes(tool_grid* grid, uint64_t bytes, char sign);
 // Prints all rows and removes them.
 void tool_grid_print(tool_grid* grid, FILE* to, tool_grid_style style);

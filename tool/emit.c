@@ -102,7 +102,8 @@ static void gap_put(tool_emit* emit, bool is_title) {
 static void facts_flush(tool_emit* emit) {
   if (emit->facts.count == 0) return;
   gap_put(emit, false);
-  tool_grid_print(&emit->facts, emit->out, (tool_grid_style){ .has_color = emit->has_color });
+  const tool_grid_style style = { .has_color = emit->has_color, .width = tool_text_columns(stdout) };
+  tool_grid_print(&emit->facts, emit->out, style);
 }
 
 static void block_begin(tool_emit* emit, bool is_title) {
@@ -223,6 +224,13 @@ void tool_emit_real(tool_emit* emit, const char* key, const char* label, double 
   else word_put(emit, key, label, number_text(value, decimals, text), text, true);
 }
 
+void tool_emit_share(tool_emit* emit, const char* key, const char* label, double share) {
+  char json[NUMBER_TEXT];
+  char text[TOOL_SHARE_TEXT];
+  if (!isfinite(share)) word_put(emit, key, label, "null", "-", true);
+  else word_put(emit, key, label, number_text(share, 4, json), tool_share_text(share, text), true);
+}
+
 void tool_emit_bool(tool_emit* emit, const char* key, const char* label, bool value) {
   word_put(emit, key, label, value ? "true" : "false", value ? "yes" : "no", false);
 }
@@ -319,7 +327,11 @@ void tool_emit_table_end(tool_emit* emit) {
   emit->columns = NULL;
   if (emit->is_json) return;
   block_begin(emit, false);
-  const tool_grid_style style = { true, emit->has_color, tool_terminal_columns(stdout) };
+  const size_t terminal = tool_terminal_columns(stdout);
+  const tool_grid_style style = { .has_heading = true,
+                                  .has_color = emit->has_color,
+                                  .width = terminal > 0 ? terminal : tool_text_columns(stdout),
+                                  .truncates = terminal > 0 };
   tool_grid_print(&emit->table, emit->out, style);
 }
 

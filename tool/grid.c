@@ -2,9 +2,10 @@
 // Copyright the Tidemark authors
 //
 // Cells in columns. A column is as wide as its widest cell. It is aligned to the right if every cell below
-// the heading is a number or "-", and to the left otherwise. Lines have no trailing blanks. Sizes have the
-// unit of the largest in their column. If a line is wider than the screen, the last text column is truncated,
-// but never the first column, which identifies the line.
+// the heading is a number or "-", and to the left otherwise. Lines have no trailing blanks. Every size has
+// its own unit. If a line is too wide, the last text column becomes narrower, and then the first column. The
+// text of a narrow column is wrapped; on request the last text column is truncated instead, but never the
+// first, which identifies the line.
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,53 +14,29 @@
 
 #define GAP 2
 #define NARROWEST 8
+#define NARROWEST_FIRST 24
+#define CONTINUED 2  // the indent of a wrapped text
 
-static void cell_add(tool_grid* grid, tool_cell cell) {
+void tool_grid_add(tool_grid* grid, const char* text, bool is_number) {
   if (grid->count == grid->capacity) {
     grid->capacity = grid->capacity == 0 ? 64 : 2 * grid->capacity;
     grid->cells = tool_grow(grid->cells, grid->capacity, sizeof *grid->cells);
   }
-  grid->cells[grid->count++] = cell;
-}
-
-void tool_grid_add(tool_grid* grid, const char* text, bool is_number) {
-  cell_add(grid, (tool_cell){ .text = tool_display_text(text, false), .is_number = is_number });
+  grid->cells[grid->count++] = (tool_cell){ tool_display_text(text, false), is_number };
 }
 
 void tool_grid_add_bytes(tool_grid* grid, uint64_t bytes, char sign) {
-  cell_add(grid, (tool_cell){ .is_number = true, .sign = sign, .bytes = bytes });
+  char size[TOOL_SIZE_TEXT];
+  char text[TOOL_SIZE_TEXT + 1];
+  const char marks[] = { sign, '\0' };
+  (void)snprintf(text, sizeof text, "%s%s", bytes != 0 ? marks : "", tool_size_text(bytes, size));
+  tool_grid_add(grid, text, true);
 }
 
 void tool_grid_clear(tool_grid* grid) {
   for (size_t i = 0; i < grid->count; i++) free(grid->cells[i].text);
   free(grid->cells);
   *grid = (tool_grid){ .columns = grid->columns };
-}
-
-// Zero is "0 B" in every unit, and a size that is too small for two decimals is marked with "<". Changes have
-// their own unit, so that small ones are visible.
-static char* size_text_new(const tool_cell* cell, tool_unit unit) {
-  char size[TOOL_SIZE_TEXT];
-  char text[TOOL_SIZE_TEXT + 1];
-  const bool is_own = cell->bytes == 0 || cell->sign != 0;
-  (void)tool_size_in(cell->bytes, is_own ? tool_size_unit(cell->bytes) : unit, size);
-  const bool is_little = cell->bytes != 0 && strncmp(size, "0.00 ", 5) == 0;
-  if (is_little) size[3] = '1';
-  const char marks[] = { (char)(is_little ? '<' : cell->sign), '\0' };
-  (void)snprintf(text, sizeof text, "%s%s", cell->bytes != 0 ? marks : "", size);
-  return tool_display_text(text, false);
-}
-
-// Formats the sizes of a column.
-static void column_settle(tool_grid* grid, size_t column) {
-  uint64_t largest = 0;
-  for (size_t i = column; i < grid->count; i += grid->columns) {
-    if (grid->cells[i].text == NULL && grid->cells[i].bytes > largest) largest = grid->cells[i].bytes;
-  }
-  for (size_t i = column; i < grid->count; i += grid->columns) {
-    if (grid->cells[i].text == NULL)
-      grid->cells[i].text = size_text_new(&grid->cells[i], tool_size_unit(largest));
-  }
 }
 
 static bool column_is_number(const tool_grid* grid, size_t column, bool has_heading) {
@@ -87,61 +64,118 @@ typedef struct column_shape {
   bool is_number;
 } column_shape;
 
-// Narrows the last text column so that a line has at most `width` columns, if possible.
+// Narrows a text column by `excess`, but not below `narrowest`. Returns what remains of the excess.
+static size_t shape_narrow(column_shape* shape, size_t excess, size_t narrowest) {
+  const size_t spare = shape->width > narrowest ? shape->width - narrowest : 0;
+  const size_t taken = shape->is_number ? 0 : excess < spare ? excess : spare;
+  shape->width -= taken;
+  return excess - taken;
+}
+
+// Narrows text columns so that a line has at most `width` columns, if possible.
 static void shapes_fit(column_shape* shapes, size_t count, size_t width) {
   size_t total = GAP * (count - 1);
   for (size_t i = 0; i < count; i++) total += shapes[i].width;
-  for (size_t i = count; i-- > 1 && total > width;) {
+  size_t excess = total > width ? total - width : 0;
+  for (size_t i = count; i-- > 1 && excess > 0;) {
     if (shapes[i].is_number) continue;
-    const size_t others = total - shapes[i].width;
-    const size_t wanted = others + NARROWEST < width ? width - others : NARROWEST;
-    if (wanted < shapes[i].width) shapes[i].width = wanted;
-    return;
+    excess = shape_narrow(&shapes[i], excess, NARROWEST);
+    break;
   }
+  (void)shape_narrow(&shapes[0], excess, NARROWEST_FIRST);
 }
 
-// Prints a cell's text, truncated with an ellipsis if it is too long. Returns the number of columns used.
-static size_t text_put(FILE* to, const char* text, size_t room) {
-  const size_t columns = tool_display_columns(text);
-  if (columns <= room) {
-    (void)fputs(text, to);
-    return columns;
-  }
+// The bytes of the first `columns` code points of a text.
+static size_t text_bytes(const char* text, size_t columns) {
   size_t bytes = 0;
-  for (size_t left = room - 1;; bytes++) {
-    if (((unsigned char)text[bytes] & 0xc0) != 0x80 && left-- == 0) break;
+  for (; text[bytes] != '\0'; bytes++) {
+    if (((unsigned char)text[bytes] & 0xc0) != 0x80 && columns-- == 0) break;
   }
-  (void)fprintf(to, "%.*s\xe2\x80\xa6", (int)bytes, text);
-  return room;
+  return bytes;
 }
 
-// Prints a row without trailing blanks.
-static void row_put(FILE* to, const tool_cell* cells, const column_shape* shapes, size_t count) {
+// The bytes of a text for a line of `room` columns: up to the last blank, comma or slash in its second half,
+// or as many as fit.
+static size_t text_bytes_to_break(const char* text, size_t room) {
+  const size_t most = text_bytes(text, room);
+  if (text[most] == '\0') return most;
+  for (size_t bytes = most; bytes > most / 2; bytes--) {
+    if (strchr(" ,/", text[bytes - 1]) != NULL) return bytes;
+  }
+  return most;
+}
+
+// The part of a cell for one line of a row: takes it from `*rest`. Returns its columns.
+static size_t part_put(FILE* to, const char** rest, const char* text, size_t room, bool is_truncated) {
+  const size_t columns = tool_display_columns(*rest);
+  const size_t indent = *rest != text ? CONTINUED : 0;
+  if (columns + indent <= room) {
+    (void)fprintf(to, "%*s%s", (int)indent, "", *rest);
+    *rest += strlen(*rest);
+    return columns + indent;
+  }
+  if (is_truncated) {
+    (void)fprintf(to, "%.*s\xe2\x80\xa6", (int)text_bytes(text, room - 1), text);
+    *rest += strlen(*rest);
+    return room;
+  }
+  size_t bytes = text_bytes_to_break(*rest, room - indent);
+  const char* const part = *rest;
+  *rest += bytes;
+  while (bytes > 0 && part[bytes - 1] == ' ') bytes--;
+  (void)fprintf(to, "%*s%.*s", (int)indent, "", (int)bytes, part);
+  size_t shown = indent;
+  for (size_t i = 0; i < bytes; i++) shown += ((unsigned char)part[i] & 0xc0) != 0x80;
+  return shown;
+}
+
+// Prints one line of a row without trailing blanks. `rests` has what is still to be printed of each cell.
+static void line_put(FILE* to, const tool_cell* cells, const char** rests, const column_shape* shapes,
+                     size_t count, bool truncates) {
   size_t blanks = 0;
   for (size_t i = 0; i < count; i++) {
-    const size_t columns = tool_display_columns(cells[i].text);
+    const size_t columns = tool_display_columns(rests[i]);
     const size_t before = shapes[i].is_number && columns < shapes[i].width ? shapes[i].width - columns : 0;
     if (columns > 0) {
       (void)fprintf(to, "%*s", (int)(blanks + before), "");
-      blanks = shapes[i].width - before - text_put(to, cells[i].text, shapes[i].width) + GAP;
+      const size_t used = part_put(to, &rests[i], cells[i].text, shapes[i].width, truncates && i > 0);
+      blanks = shapes[i].width - before - used + GAP;
     } else {
       blanks += shapes[i].width + GAP;
     }
   }
 }
 
+static bool rests_have_any(const char* const* rests, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (*rests[i] != '\0') return true;
+  }
+  return false;
+}
+
+static void row_put(FILE* to, const tool_cell* cells, const column_shape* shapes, size_t count,
+                    bool truncates) {
+  const char** const rests = tool_alloc(count, sizeof *rests);
+  for (size_t i = 0; i < count; i++) rests[i] = cells[i].text;
+  line_put(to, cells, rests, shapes, count, truncates);
+  while (rests_have_any(rests, count)) {
+    (void)fputc('\n', to);
+    line_put(to, cells, rests, shapes, count, truncates);
+  }
+  free(rests);
+}
+
 void tool_grid_print(tool_grid* grid, FILE* to, tool_grid_style style) {
   if (grid->count >= grid->columns && grid->columns > 0) {
     column_shape* const shapes = tool_alloc(grid->columns, sizeof *shapes);
     for (size_t i = 0; i < grid->columns; i++) {
-      column_settle(grid, i);
       shapes[i] = (column_shape){ column_width(grid, i), column_is_number(grid, i, style.has_heading) };
     }
     if (style.width > 0) shapes_fit(shapes, grid->columns, style.width);
     for (size_t i = 0; i + grid->columns <= grid->count; i += grid->columns) {
       const bool is_marked = i == 0 && style.has_heading && style.has_color;
       if (is_marked) (void)fputs(TOOL_STYLE_HEADING, to);
-      row_put(to, &grid->cells[i], shapes, grid->columns);
+      row_put(to, &grid->cells[i], shapes, grid->columns, style.truncates);
       (void)fputs(is_marked ? TOOL_STYLE_END "\n" : "\n", to);
     }
     free(shapes);

@@ -87,7 +87,7 @@ static void device_facts_fini(device_facts* facts) {
 // ---------------------------------------------------------------------------------------------------
 // One list of facts for both forms of output
 
-typedef enum fact_kind { FACT_COUNT, FACT_BYTES, FACT_REAL, FACT_YES, FACT_UNKNOWN } fact_kind;
+typedef enum fact_kind { FACT_COUNT, FACT_BYTES, FACT_REAL, FACT_SHARE, FACT_YES, FACT_UNKNOWN } fact_kind;
 
 typedef struct info_fact {
   const char* key;
@@ -110,6 +110,10 @@ static void fact_add(fact_list* list, const char* key, const char* label, fact_k
 
 static void fact_add_real(fact_list* list, const char* key, const char* label, double real) {
   list->facts[list->count++] = (info_fact){ key, label, FACT_REAL, real, 0 };
+}
+
+static void fact_add_share(fact_list* list, const char* key, const char* label, double share) {
+  list->facts[list->count++] = (info_fact){ key, label, FACT_SHARE, share, 0 };
 }
 
 static void fact_add_unknown(fact_list* list, const char* key) {
@@ -145,7 +149,7 @@ static void facts_of_peaks(const device_facts* device, fact_list* list) {
   if (device->knows_reserved) {
     const uint64_t reserved = peaks->reserved.bytes;
     fact_add(list, "peak_reserved", has_peaks ? "peak reserved" : "reserved", FACT_BYTES, reserved);
-    fact_add_real(list, "utilisation", "utilisation", tool_utilisation(peaks->live.bytes, reserved));
+    fact_add_share(list, "utilisation", "utilisation", tool_utilisation(peaks->live.bytes, reserved));
   } else {
     fact_add_unknown(list, "peak_reserved");
     fact_add_unknown(list, "utilisation");
@@ -178,6 +182,7 @@ static void fact_emit(tool_emit* emit, const info_fact* fact, const char* key, c
     case FACT_COUNT: tool_emit_uint(emit, key, label, fact->number); break;
     case FACT_BYTES: tool_emit_bytes(emit, key, label, fact->number); break;
     case FACT_REAL: tool_emit_real(emit, key, label, fact->real, 4); break;
+    case FACT_SHARE: tool_emit_share(emit, key, label, fact->real); break;
     case FACT_YES: tool_emit_bool(emit, key, label, fact->number != 0); break;
     case FACT_UNKNOWN: tool_emit_text(emit, key, label, NULL); break;
   }

@@ -2,7 +2,9 @@
 // Copyright the Tidemark authors
 //
 // A progress bar on standard error for work that takes over a second, on a terminal only. A call costs one
-// read of the clock; the bar is drawn at most ten times a second. Only one thread may use it at a time.
+// read of the clock; the bar is drawn at most ten times a second. The time left follows from the time so far
+// and the share that is done. Only one thread may use it at a time.
+#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -12,6 +14,8 @@
 #define FIRST_NS UINT64_C(1000000000)
 #define NEXT_NS UINT64_C(100000000)
 #define BAR_CELLS 30
+#define LEAST_SHARE 0.02   // that must be done for an estimate of the time left
+#define LONGEST_S 359999u  // 99 h 59 min
 
 struct tool_progress {
   char* what;  // owned, sanitised
@@ -42,13 +46,30 @@ void tool_progress_rename(tool_progress* progress, const char* what) {
   progress->what = tool_display_text(what, false);
 }
 
+// The estimate is rounded up; nothing is said before there is a base for it, or when all should be done.
+const char* tool_progress_left(double share, uint64_t elapsed_ns, char out[TOOL_PROGRESS_LEFT]) {
+  out[0] = '\0';
+  if (!(share >= LEAST_SHARE && share < 1)) return out;
+  const double left_s = ceil((double)elapsed_ns * 1e-9 * (1 - share) / share);
+  const unsigned seconds = left_s < LONGEST_S ? (unsigned)left_s : LONGEST_S;
+  if (seconds < 60) (void)snprintf(out, TOOL_PROGRESS_LEFT, "  %u s left", seconds);
+  else if (seconds < 3600)
+    (void)snprintf(out, TOOL_PROGRESS_LEFT, "  %u min %02u s left", seconds / 60, seconds % 60);
+  else (void)snprintf(out, TOOL_PROGRESS_LEFT, "  %u h %02u min left", seconds / 3600, seconds / 60 % 60);
+  return out;
+}
+
 static void bar_draw(const tool_progress* progress, double share, uint64_t now_ns) {
   char bar[BAR_CELLS + 1] = { 0 };
+  char left[TOOL_PROGRESS_LEFT];
+  const uint64_t elapsed_ns = now_ns - progress->began_ns;
   const int filled = (int)(share * BAR_CELLS);
   for (int i = 0; i < BAR_CELLS; i++) bar[i] = i < filled ? '#' : '.';
-  if (share >= 0) (void)fprintf(stderr, "\r\033[K%s  [%s] %3d %%", progress->what, bar, (int)(share * 100));
+  (void)fprintf(stderr, "\r\033[K%s  ", progress->what);
+  if (share < 0) (void)fprintf(stderr, "%.0f s", (double)elapsed_ns * 1e-9);
   else
-    (void)fprintf(stderr, "\r\033[K%s  %.0f s", progress->what, (double)(now_ns - progress->began_ns) * 1e-9);
+    (void)fprintf(stderr, "[%s] %3d %%%s", bar, (int)(share * 100),
+                  tool_progress_left(share, elapsed_ns, left));
   (void)fflush(stderr);
   bar_is_drawn = true;
 }

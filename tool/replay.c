@@ -44,8 +44,7 @@ static void memory_emit(tool_emit* emit, const tide_replay_result* r) {
   tool_emit_bytes(emit, "peak_allocated", "peak allocated", r->peak_allocated);
   tool_emit_bytes(emit, "peak_allocated_blocks", "  as PyTorch counts", r->peak_blocks);
   tool_emit_bytes(emit, "peak_reserved", "peak reserved", r->peak_reserved);
-  tool_emit_real(emit, "utilisation", "utilisation", tool_utilisation(r->peak_allocated, r->peak_reserved),
-                 4);
+  tool_emit_share(emit, "utilisation", "utilisation", tool_utilisation(r->peak_allocated, r->peak_reserved));
   tool_emit_uint(emit, "retries", "retries with cache freed", r->retries);
   tool_emit_uint(emit, "ooms", "requests refused", r->ooms);
   tool_emit_uint(emit, "inferred_empty_cache", "calls to empty_cache", r->inferred_empty_cache);
@@ -76,7 +75,7 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   tool_emit_text(emit, NULL, "settings", text[0] != '\0' ? text : "(defaults)");
   tool_emit_bytes_if(emit, o->limit != TIDE_NO_LIMIT, "limit", "limit", o->limit);
   tool_emit_real(emit, "scale", o->scale != 1 ? "size factor" : NULL, o->scale, 4);
-  tool_emit_uint(emit, "events", "entries", r->entries);
+  tool_emit_uint(emit, "entries", "entries", r->entries);
   tool_emit_uint(emit, "allocations", "allocations", r->allocations);
   tool_emit_uint(emit, "blocks_before", r->blocks_before > 0 ? "blocks already there" : NULL,
                  r->blocks_before);
@@ -85,7 +84,7 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   comparison_emit(emit, r, o->checks);
   memory_emit(emit, r);
   driver_emit(emit, r, about.has_steps);
-  tool_emit_real(emit, "ns_per_event", "ns per entry", (double)r->run_ns / (double)r->entries, 1);
+  tool_emit_real(emit, "ns_per_entry", "ns per entry", (double)r->run_ns / (double)r->entries, 1);
   tool_recording_emit_odd(emit, recording->odd_entries);
   if (r->peak_allocated > r->peak_reserved)
     tool_emit_words(

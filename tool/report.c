@@ -272,7 +272,7 @@ static void reserved_emit(tool_emit* emit, const tool_diagnosis* r) {
   const char* const label = r->entry_count > 0 ? "peak reserved" : "reserved";
   tool_emit_bytes(emit, "peak_reserved", label, r->peaks.reserved.bytes);
   moment_emit(emit, &r->peak_reserved, "peak_reserved_entry", "peak_reserved_ms", "peak_reserved_during");
-  tool_emit_real(emit, "utilisation", "utilisation", report_utilisation(r), 4);
+  tool_emit_share(emit, "utilisation", "utilisation", report_utilisation(r));
   tool_emit_bytes(emit, "fragmentation_cost", "fragmentation cost", report_cost(r));
 }
 
@@ -328,15 +328,14 @@ static void where_emit_row(tool_emit* emit, const char* label, uint64_t bytes, u
   tool_emit_row(emit);
   tool_emit_text(emit, NULL, NULL, label);
   tool_emit_bytes(emit, NULL, NULL, bytes);
-  tool_emit_real(emit, NULL, NULL, 100 * tool_share(bytes, reserved), 1);
+  tool_emit_share(emit, NULL, NULL, tool_share(bytes, reserved));
   tool_emit_text(emit, NULL, NULL, text);
 }
 
 static void where_emit_people(tool_emit* emit, const tool_diagnosis* r) {
   const tool_where* const where = &r->where;
-  const char* const when = r->entry_count > 0 ? "at the peak of reserved memory" : "at the end";
-  const tool_column columns[] = { { NULL, when }, { NULL, "bytes" }, { NULL, "%" }, { NULL, "" } };
-  tool_emit_title(emit, "Where reserved memory was");
+  const tool_column columns[] = { { NULL, "" }, { NULL, "bytes" }, { NULL, "share" }, { NULL, "" } };
+  tool_emit_title(emit, "Where reserved memory was at %s", r->entry_count > 0 ? "its peak" : "the end");
   tool_emit_table(emit, NULL, columns, 4);
   where_emit_row(emit, "requested", where->requested, where->reserved, "in use by live requests");
   for (tool_cause cause = 0; cause < TOOL_CAUSE_COUNT; cause++) {

@@ -81,7 +81,7 @@ static void refusals_emit_json(tool_emit* emit, const tool_diagnosis* r) {
     { "place_pieces", NULL },  { "place_largest", NULL }, { "segment_bytes", NULL }, { "device_free", NULL },
     { "blocker_count", NULL }, { "blocker_bytes", NULL },
   };
-  tool_emit_table(emit, "oom_events", columns, sizeof columns / sizeof columns[0]);
+  tool_emit_table(emit, "oom_requests", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < r->refusal_count; i++) {
     const tool_refusal* const refusal = &r->refusals[i];
     tool_emit_row(emit);
@@ -163,9 +163,9 @@ static void blockers_emit(tool_emit* emit, tool_diagnosis* r) {
 static void trials_emit(tool_emit* emit, const tool_diagnosis* r) {
   static const tool_column columns[] = {
     { "settings", "setting" },
-    { "is_served", "serves the first refused request" },
+    { "is_served", "serves the request" },
     { "runs_through", "completes" },
-    { "first_oom", "first refusal at entry" },
+    { "first_oom", "refused at entry" },
     { "peak_reserved", "peak reserved" },
   };
   char limit[TOOL_SIZE_TEXT];

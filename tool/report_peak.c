@@ -128,7 +128,7 @@ static void sites_emit(tool_emit* emit, tool_diagnosis* r) {
       tool_emit_text(emit, NULL, NULL, tide_intern_text(names, site.function, NULL));
       tool_emit_bytes(emit, NULL, NULL, holders.items[i].bytes);
       tool_emit_uint(emit, NULL, NULL, holders.items[i].count);
-      tool_emit_real(emit, NULL, NULL, tool_share(holders.items[i].bytes, r->peak.totals.requested_bytes), 4);
+      tool_emit_share(emit, NULL, NULL, tool_share(holders.items[i].bytes, r->peak.totals.requested_bytes));
     }
     tool_emit_table_end(emit);
   }

@@ -100,12 +100,27 @@ const char* tool_size_text(uint64_t bytes, char out[TOOL_SIZE_TEXT]) {
   return tool_size_in(bytes, tool_size_unit(bytes), out);
 }
 
+static bool size_looks_like_none(uint64_t bytes, const char* text) {
+  return bytes != 0 && strncmp(text, "0.00 ", 5) == 0;
+}
+
 void tool_size_pair(uint64_t a, uint64_t b, char out_a[TOOL_SIZE_TEXT], char out_b[TOOL_SIZE_TEXT]) {
   for (tool_unit unit = tool_size_unit(a > b ? a : b);; unit--) {
     (void)tool_size_in(a, unit, out_a);
     (void)tool_size_in(b, unit, out_b);
-    if (unit == TOOL_UNIT_B || a == b || strcmp(out_a, out_b) != 0) return;
+    if (unit == TOOL_UNIT_B || a == b || strcmp(out_a, out_b) != 0) break;
   }
+  if (!size_looks_like_none(a, out_a) && !size_looks_like_none(b, out_b)) return;
+  (void)tool_size_text(a, out_a);
+  (void)tool_size_text(b, out_b);
+}
+
+const char* tool_share_text(double share, char out[TOOL_SHARE_TEXT]) {
+  const double percent = 100 * share;
+  if (percent > 0 && percent < 0.05) (void)snprintf(out, TOOL_SHARE_TEXT, "<0.1 %%");
+  else if (percent < 100 && percent >= 99.95) (void)snprintf(out, TOOL_SHARE_TEXT, ">99.9 %%");
+  else (void)snprintf(out, TOOL_SHARE_TEXT, "%.1f %%", percent);
+  return out;
 }
 
 bool tool_number_parse(const char* text, uint64_t most, uint64_t* out) {

@@ -109,10 +109,14 @@ tool_unit tool_size_unit(uint64_t largest);
 const char* tool_size_in(uint64_t bytes, tool_unit unit, char out[TOOL_SIZE_TEXT]);
 // A size in its own unit.
 const char* tool_size_text(uint64_t bytes, char out[TOOL_SIZE_TEXT]);
-// Two sizes in one unit, which is so small that different sizes look different.
+// Two sizes in one unit, which is so small that different sizes look different; each in its own unit if one
+// would look like 0.
 void tool_size_pair(uint64_t a, uint64_t b, char out_a[TOOL_SIZE_TEXT], char out_b[TOOL_SIZE_TEXT]);
 // Parses a whole number in decimal digits of at most `most`.
 bool tool_number_parse(const char* text, uint64_t most, uint64_t* out);
+// A share as percent with one decimal: "62.0 %". Only a whole is "100.0 %", and only nothing is "0.0 %".
+#define TOOL_SHARE_TEXT 32
+const char* tool_share_text(double share, char out[TOOL_SHARE_TEXT]);
 // The share of a part in a whole; 0 if the whole is 0.
 static inline double tool_share(uint64_t part, uint64_t whole) {
   return whole != 0 ? (double)part / (double)whole : 0;
@@ -162,6 +166,9 @@ tool_progress* tool_progress_begin(const char* what);
 void tool_progress_show(tool_progress* progress, double share);  // 0 to 1; below 0: unknown; cheap
 void tool_progress_rename(tool_progress* progress, const char* what);
 void tool_progress_end(tool_progress* progress);
+// The time left, as the bar shows it, after a share of the work: "  12 s left"; "" if it is unknown.
+#define TOOL_PROGRESS_LEFT 32
+const char* tool_progress_left(double share, uint64_t elapsed_ns, char out[TOOL_PROGRESS_LEFT]);
 void tool_progress_clear(void);  // removes a bar before something else is printed
 
 // ---------------------------------------------------------------------------------------------------
@@ -184,12 +191,14 @@ void tool_emit_words(tool_emit* emit, const char* format, ...) __attribute__((fo
 // One fact: `"key": value` in JSON; a line "label   value" with aligned values in text. If the label is NULL,
 // it is only in JSON; if the key is NULL, only in text.
 void tool_emit_uint(tool_emit* emit, const char* key, const char* label, uint64_t value);
-// A size; in text in the unit of the largest in the same column, or in the same list of facts.
+// A size; in text with two decimals in the largest unit that gives at least 1.
 void tool_emit_bytes(tool_emit* emit, const char* key, const char* label, uint64_t bytes);
 // A change from `a` to `b` bytes, with its sign.
 void tool_emit_change(tool_emit* emit, const char* key, const char* label, uint64_t a, uint64_t b);
 // A number that is not finite is null in JSON and "-" in text.
 void tool_emit_real(tool_emit* emit, const char* key, const char* label, double value, int decimals);
+// A share, such as a utilisation: a fraction with four decimals in JSON, percent in text; not finite as above.
+void tool_emit_share(tool_emit* emit, const char* key, const char* label, double share);
 void tool_emit_bool(tool_emit* emit, const char* key, const char* label, bool value);  // text: yes, no
 // Any text, which is sanitised (display.h). NULL is null in JSON and "-" in text.
 void tool_emit_text(tool_emit* emit, const char* key, const char* label, const char* text);

@@ -97,10 +97,10 @@ static const tool_column names[] = {
   { "fits", NULL },       { "first_oom", NULL }, { NULL, "setting" },
 };
 static const tool_column figures[] = {
-  { "peak_reserved", "peak reserved" },
+  { "peak_reserved", "reserved" },
   { "utilisation", "utilisation" },
-  { "driver_calls", "driver calls" },
-  { "driver_ms", "driver time (ms)" },
+  { "driver_calls", NULL },
+  { "driver_ms", "driver ms" },
 };
 static const tool_column fits[] = { { NULL, "fits" } };
 static const tool_column smallest[] = { { "smallest_memory", "smallest memory" }, { "smallest_ms", NULL } };
@@ -134,6 +134,12 @@ static const char* row_remark(const whatif* w, const tool_trial* row) {
                                                                : "  (as recorded)";
 }
 
+// A setting as PyTorch has it, or a policy of Tidemark.
+static const char* setting_text(const tide_device_options* device, char out[TOOL_POLICY_TEXT]) {
+  if (device->policy != TIDE_POLICY_TORCH) return tool_policy_text(device, out);
+  return *tool_policy_settings(device, out) != '\0' ? out : "(defaults)";
+}
+
 static void row_emit_names(tool_emit* emit, const whatif* w, const tool_trial* row) {
   char text[TOOL_POLICY_TEXT];
   tool_emit_text(emit, NULL, NULL, tool_policy_names[row->device.policy]);
@@ -144,7 +150,7 @@ static void row_emit_names(tool_emit* emit, const whatif* w, const tool_trial* r
   tool_emit_uint(emit, NULL, NULL, row->result.peak_allocated);
   tool_emit_bool(emit, NULL, NULL, tool_trial_fits(row));
   tool_emit_uint_if(emit, row->result.ooms > 0, NULL, NULL, row->result.first_oom);
-  tool_emit_format(emit, NULL, NULL, "%s%s", tool_policy_text(&row->device, text), row_remark(w, row));
+  tool_emit_format(emit, NULL, NULL, "%s%s", setting_text(&row->device, text), row_remark(w, row));
 }
 
 static void row_emit_smallest(tool_emit* emit, const tool_trial* row) {
@@ -165,7 +171,7 @@ static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
   tool_emit_row(emit);
   row_emit_names(emit, w, row);
   tool_emit_bytes(emit, NULL, NULL, r->peak_reserved);
-  tool_emit_real(emit, NULL, NULL, tool_utilisation(r->peak_allocated, r->peak_reserved), 4);
+  tool_emit_share(emit, NULL, NULL, tool_utilisation(r->peak_allocated, r->peak_reserved));
   tool_emit_uint(emit, NULL, NULL, r->driver_calls);
   tool_emit_real(emit, NULL, NULL, (double)r->driver_ns / 1e6, 2);
   if (has_limit(w)) row_emit_fits(emit, row);

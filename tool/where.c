@@ -52,7 +52,7 @@ static void where_add_free(tool_where* where, const tide_ledger_segment* segment
     where->stranded_on_another_stream += block->bytes;
   } else {
     where->cached_but_free += loose_bytes;
-    where->pinned_by_a_live_neighbour += block->bytes - loose_bytes;
+    where->held_by_a_live_neighbour += block->bytes - loose_bytes;
   }
 }
 

@@ -143,11 +143,50 @@ T_TEST(test_grid__cuts_the_last_column_of_texts) {
           "abcd\xc3\xbc"
           "fghijklmnop");
   row_add(&grid, "b", "2", "abcdefghijk");
-  tool_grid_print(&grid, sheet, (tool_grid_style){ .width = 17 });
+  tool_grid_print(&grid, sheet, (tool_grid_style){ .width = 17, .truncates = true });
   (void)fclose(sheet);
 
   T_STR_EQ(printed, "a  1  abcd\xc3\xbc"
                     "fghij\xe2\x80\xa6\nb  2  abcdefghijk\n");
+}
+
+T_TEST(test_grid__wraps_texts_that_are_too_long) {
+  tool_grid grid = { .columns = 3 };
+  FILE* const sheet = sheet_open();
+
+  row_add(&grid, "name", "1", "torch/nn/modules/conv.py:548 _conv_forward");
+  row_add(&grid, "b", "2", "short");
+  tool_grid_print(&grid, sheet, (tool_grid_style){ .width = 32 });
+  (void)fclose(sheet);
+
+  T_STR_EQ(printed, "name  1  torch/nn/modules/\n           conv.py:548\n           _conv_forward\n"
+                    "b     2  short\n");
+}
+
+T_TEST(test_grid__wraps_the_first_column_rather_than_truncating_it) {
+  tool_grid grid = { .columns = 2 };
+  FILE* const sheet = sheet_open();
+
+  tool_grid_add(&grid, "max_split_size_mb:256,roundup_power2_divisions:8", false);
+  tool_grid_add(&grid, "123456", true);
+  tool_grid_print(&grid, sheet, (tool_grid_style){ .width = 40, .truncates = true });
+  (void)fclose(sheet);
+
+  T_STR_EQ(printed, "max_split_size_mb:256,            123456\n  roundup_power2_divisions:8\n");
+}
+
+T_TEST(test_grid__every_size_has_a_unit_that_fits) {
+  tool_grid grid = { .columns = 1 };
+  FILE* const sheet = sheet_open();
+
+  tool_grid_add_bytes(&grid, UINT64_C(15) << 29, 0);
+  tool_grid_add_bytes(&grid, 512, 0);
+  tool_grid_add_bytes(&grid, 0, '-');
+  tool_grid_add_bytes(&grid, 3 << 19, '+');
+  tool_grid_print(&grid, sheet, (tool_grid_style){ 0 });
+  (void)fclose(sheet);
+
+  T_STR_EQ(printed, " 7.50 GiB\n    512 B\n      0 B\n+1.50 MiB\n");
 }
 
 T_TEST(test_grid__an_empty_one_prints_nothing) {

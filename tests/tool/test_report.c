@@ -79,7 +79,7 @@ T_TEST(test_report__counts_every_byte_once) {
   T_EQ(where.waiting_for_events, 4 * KIB);
   T_EQ(where.private_pools, 2 * MIB);
   T_EQ(where.stranded_on_another_stream, 2 * MIB);
-  T_EQ(where.pinned_by_a_live_neighbour, 2 * MIB - 5 * KIB);
+  T_EQ(where.held_by_a_live_neighbour, 2 * MIB - 5 * KIB);
   T_EQ(where.cached_but_free, 20 * MIB);
   T_EQ(tool_where_main_cause(&where), TOOL_CAUSE_cached_but_free);
   tide_trace_free(trace);
@@ -99,7 +99,7 @@ T_TEST(test_report__whole_free_handles_of_an_expandable_segment_are_not_pinned) 
 
   T_EQ(where.requested, 53 * MIB);
   T_EQ(where.cached_but_free, 40 * MIB);  // the second and the third
-  T_EQ(where.pinned_by_a_live_neighbour, 7 * MIB);
+  T_EQ(where.held_by_a_live_neighbour, 7 * MIB);
   tide_trace_free(trace);
 }
 

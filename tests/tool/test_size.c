@@ -113,3 +113,44 @@ T_TEST(test_size__reads_whole_numbers) {
     T_EQ(number, 0);
   }
 }
+
+T_TEST(test_size__a_pair_never_has_a_size_that_looks_like_none) {
+  char a[TOOL_SIZE_TEXT];
+  char b[TOOL_SIZE_TEXT];
+
+  tool_size_pair(1024, UINT64_C(2) << 30, a, b);
+  T_STR_EQ(a, "1.00 KiB");
+  T_STR_EQ(b, "2.00 GiB");
+  tool_size_pair(0, UINT64_C(2) << 30, a, b);
+  T_STR_EQ(b, "2.00 GiB");
+}
+
+T_TEST(test_size__prints_shares_as_percent) {
+  char text[TOOL_SHARE_TEXT];
+
+  T_STR_EQ(tool_share_text(0, text), "0.0 %");
+  T_STR_EQ(tool_share_text(0.0001, text), "<0.1 %");
+  T_STR_EQ(tool_share_text(0.62, text), "62.0 %");
+  T_STR_EQ(tool_share_text(0.99996, text), ">99.9 %");
+  T_STR_EQ(tool_share_text(1, text), "100.0 %");
+  T_STR_EQ(tool_share_text(1.25, text), "125.0 %");
+}
+
+T_TEST(test_progress__tells_the_time_left) {
+  char text[TOOL_PROGRESS_LEFT];
+  const uint64_t second_ns = UINT64_C(1000000000);
+
+  T_STR_EQ(tool_progress_left(0.25, 4 * second_ns, text), "  12 s left");
+  T_STR_EQ(tool_progress_left(0.5, 65 * second_ns, text), "  1 min 05 s left");
+  T_STR_EQ(tool_progress_left(0.02, 3600 * second_ns, text), "  49 h 00 min left");
+  T_STR_EQ(tool_progress_left(0.99, second_ns, text), "  1 s left");
+  T_STR_EQ(tool_progress_left(0.02, UINT64_MAX, text), "  99 h 59 min left");
+}
+
+T_TEST(test_progress__does_not_guess) {
+  char text[TOOL_PROGRESS_LEFT];
+
+  T_STR_EQ(tool_progress_left(-1, 1000, text), "");
+  T_STR_EQ(tool_progress_left(0, 1000, text), "");
+  T_STR_EQ(tool_progress_left(1, 1000, text), "");
+}
