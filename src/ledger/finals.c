@@ -72,14 +72,19 @@ const tide_trace_segment* tide__finals_of_entry(const tide__finals* finals, cons
   return is_inside && segment->is_expandable && segment->stream == entry->stream ? segment : NULL;
 }
 
+// The blocks of a segment lie one after another, so the address of one that has none follows from the block
+// before it, which ends at `end`.
+static uint64_t block_address(const tide_trace_block* block, uint64_t end) {
+  return (block->absent & TIDE_BLOCK_KEY_ADDRESS) != 0 ? end : block->address;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Into a layout
 
-static tide_status final_load_block(const tide_trace_block* block, tide__layout* layout) {
+static tide_status final_load_block(const tide_trace_block* block, uint64_t address, tide__layout* layout) {
   const bool is_used = block->state == TIDE_BLOCK_ALLOCATED || block->state == TIDE_BLOCK_PENDING;
-  if (!is_used || block->bytes == 0 || !tide__layout_has_room(layout, block->address, block->bytes))
-    return TIDE_OK;
-  const tide__placing placing = { .address = block->address,
+  if (!is_used || block->bytes == 0 || !tide__layout_has_room(layout, address, block->bytes)) return TIDE_OK;
+  const tide__placing placing = { .address = address,
                                   .bytes = block->bytes,
                                   .requested_bytes = block->requested_bytes,
                                   .made_at = TIDE_LEDGER_BEFORE,
@@ -102,8 +107,12 @@ static tide_status final_load(const tide__finals* finals, const tide_trace_segme
   span.is_expandable = segment->is_expandable;
   TIDE_REQUIRE(tide__layout_prepare(layout), TIDE_ERR_NO_MEMORY, "ledger: no memory for a segment");
   if (tide__layout_add_span(layout, &span) != TIDE__ODD_NONE) return TIDE_OK;
+  uint64_t end = segment->address;
   for (uint32_t i = 0; i < segment->block_count; i++) {
-    TIDE_TRY(final_load_block(&finals->blocks[segment->first_block + i], layout));
+    const tide_trace_block* const block = &finals->blocks[segment->first_block + i];
+    const uint64_t address = block_address(block, end);
+    TIDE_TRY(final_load_block(block, address, layout));
+    end = address + block->bytes;
   }
   return TIDE_OK;
 }
@@ -119,9 +128,8 @@ tide_status tide__finals_load(const tide__finals* finals, tide__layout* layout) 
 // Against a layout
 
 // The requested size of an inactive block is that of some earlier request, and is not compared.
-static bool final_block_is_same(const tide_trace_block* block, const tide__tile* tile) {
-  if (block->address != tile->node.key || block->bytes != tile->bytes || block->state != tile->state)
-    return false;
+static bool final_block_is_same(const tide_trace_block* block, uint64_t address, const tide__tile* tile) {
+  if (address != tile->node.key || block->bytes != tile->bytes || block->state != tile->state) return false;
   return block->state == TIDE_BLOCK_INACTIVE || block->requested_bytes == tile->requested_bytes;
 }
 
@@ -129,13 +137,16 @@ static bool final_block_is_same(const tide_trace_block* block, const tide__tile*
 static uint64_t blocks_compare(const tide__finals* finals, const tide_trace_segment* segment,
                                const tide__tile* tile) {
   uint64_t differences = 0;
+  uint64_t end = segment->address;
   uint32_t i = 0;
   while (i < segment->block_count || tile != NULL) {
     const tide_trace_block* const block = i < segment->block_count ? &finals->blocks[segment->first_block + i]
                                                                    : NULL;
-    if (block == NULL || tile == NULL || !final_block_is_same(block, tile)) differences++;
-    const bool steps_block = block != NULL && (tile == NULL || block->address <= tile->node.key);
-    const bool steps_tile = tile != NULL && (block == NULL || tile->node.key <= block->address);
+    const uint64_t address = block != NULL ? block_address(block, end) : 0;
+    if (block == NULL || tile == NULL || !final_block_is_same(block, address, tile)) differences++;
+    const bool steps_block = block != NULL && (tile == NULL || address <= tile->node.key);
+    const bool steps_tile = tile != NULL && (block == NULL || tile->node.key <= address);
+    if (steps_block) end = address + block->bytes;
     if (steps_block) i++;
     if (steps_tile) tile = tile->next != NULL && !tile->next->is_first ? tile->next : NULL;
   }
