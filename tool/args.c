@@ -191,11 +191,13 @@ static bool color_parse(const char* text, tool_color* out) {
   return false;
 }
 
-static bool unpacked_parse(const char* text) {
+static int unpacked_parse(const char* text) {
   uint64_t bytes = 0;
-  if (!tool_size_parse(text, &bytes) || bytes == 0) return false;
-  tool_unpacked_allow(bytes);
-  return true;
+  if (!tool_size_parse(text, &bytes) || bytes == 0)
+    return tool_fail("--max-unpacked must be a size such as 24GiB, not '%s'", text);
+  const int status = tool_size_ask("--max-unpacked", text, bytes);
+  if (status == TOOL_DONE) tool_unpacked_allow(bytes);
+  return status;
 }
 
 static int option_fail(char** argv, int code, const char* verb) {
@@ -226,10 +228,7 @@ static bool option_take(tool_call* call, const option_table* table, int code, ch
       if (color_parse(optarg, &call->color)) return true;
       *out_status = tool_fail("--color must be auto, always or never, not '%s'", optarg);
       return false;
-    case SHARED_UNPACKED:
-      if (unpacked_parse(optarg)) return true;
-      *out_status = tool_fail("--max-unpacked must be a size such as 24GiB, not '%s'", optarg);
-      return false;
+    case SHARED_UNPACKED: *out_status = unpacked_parse(optarg); return *out_status == TOOL_DONE;
     default:
       verb_help_print(stdout, call->verb);
       *out_status = TOOL_DONE;

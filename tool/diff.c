@@ -380,7 +380,8 @@ static int diff_run(const tool_call* call) {
 }
 
 static const tool_option diff_options[] = {
-  { "device", 'd', "N", "the device to compare (default: the first with entries)" },
+  { "device", 'd', "N",
+    "the device to compare (default: the one that ran out of memory first, or the first with entries)" },
   { "top", 'n', "N", "number of rows in a table (default: 20)" },
   { NULL, 0, NULL, NULL },
 };

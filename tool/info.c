@@ -7,8 +7,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "sums.h"
+#include "devices.h"
+#include "moment.h"
 #include "picture.h"
+#include "sums.h"
 #include "tidemark/ledger.h"
 #include "tool.h"
 
@@ -22,6 +24,8 @@ typedef struct device_facts {
   uint64_t with_stack;  // entries
   uint64_t first_ns;
   uint64_t span_ns;
+  uint64_t steps;
+  bool has_times;
   bool has_steps;  // instead of times
   bool has_segments;
   bool knows_reserved;
@@ -44,9 +48,8 @@ static void device_count_entries(device_facts* facts, const tide_trace* trace) {
       (void)tool_sums_add(&facts->streams, entry->stream, 0, entry->bytes);
   }
   if (facts->entries == 0) return;
-  facts->first_ns = entries[0].time_ns;
-  const uint64_t last_ns = entries[facts->entries - 1].time_ns;
-  facts->span_ns = last_ns > facts->first_ns ? last_ns - facts->first_ns : 0;
+  facts->has_times = tool_device_times(trace, facts->device, &facts->first_ns, &facts->span_ns);
+  facts->steps = (entries[facts->entries - 1].time_ns - entries[0].time_ns) / 1000;
 }
 
 static void device_count_segments(device_facts* facts, const tide_trace* trace) {
@@ -192,15 +195,15 @@ static void fact_emit(tool_emit* emit, const info_fact* fact, const char* key, c
 // Devices
 
 static void facts_of_time(const device_facts* device, fact_list* list) {
-  if (device->has_steps) {
-    fact_add_unknown(list, "first_us");
-    fact_add_unknown(list, "span_ms");
-    fact_add(list, "steps", "steps", FACT_COUNT, device->span_ns / 1000);
-  } else {
+  if (device->has_times) {
     fact_add(list, "first_us", NULL, FACT_COUNT, device->first_ns / 1000);
     fact_add_real(list, "span_ms", NULL, (double)device->span_ns / 1e6);
-    fact_add_unknown(list, "steps");
+  } else {
+    fact_add_unknown(list, "first_us");
+    fact_add_unknown(list, "span_ms");
   }
+  if (device->has_steps) fact_add(list, "steps", "steps", FACT_COUNT, device->steps);
+  else fact_add_unknown(list, "steps");
 }
 
 static void device_list(const device_facts* device, fact_list* list) {
@@ -228,7 +231,7 @@ static void devices_emit_json(tool_emit* emit, const device_facts* devices, size
 
 // The time of the first entry, and the time to the last.
 static void device_emit_time(tool_emit* emit, const device_facts* device) {
-  if (device->entries == 0 || device->has_steps) return;
+  if (!device->has_times) return;
   const time_t seconds = (time_t)(device->first_ns / 1000000000u);
   struct tm parts;
   char text[64] = "";
@@ -245,6 +248,8 @@ static void device_emit_words(tool_emit* emit, const device_facts* device) {
     tool_emit_words(emit, "The recording begins in the middle of the run: older entries were overwritten, or "
                           "recording was switched on late. What existed before was reconstructed from the "
                           "final state.");
+  if (!device->has_times && !device->has_steps && device->entries > 0)
+    tool_emit_words(emit, "No times were recorded.");
   if (!device->has_segments && device->entries > 0)
     tool_emit_words(emit, "Only requests were recorded, not segments.");
   if (tool_fault_count(faults, device->has_segments) > 0)
@@ -438,14 +443,23 @@ static int info_answer(const tool_call* call, const tide_trace* trace, const dev
   return tool_emit_end(emit);
 }
 
+// The device at a place of the list, which begins with the one that ran out of memory first.
+static size_t device_in_order(size_t place, size_t first) {
+  if (place == 0) return first;
+  return place <= first ? place - 1 : place;
+}
+
 static int info_run(const tool_call* call) {
   tide_trace* trace = NULL;
   int status = tool_trace_read(call->operands[0], &trace);
   if (status != TOOL_DONE) return status;
   const size_t count = tool_device_count(trace);
+  uint64_t refused_at = 0;
+  size_t first = tool_device_default(trace);
+  if (!tool_device_first_refusal(trace, first, &refused_at)) first = 0;
   device_facts* const devices = tool_alloc(count + 1, sizeof *devices);
   for (size_t i = 0; i < count && status == TOOL_DONE; i++) {
-    devices[i].device = i;
+    devices[i].device = device_in_order(i, first);
     status = device_look(&devices[i], trace);
   }
   if (status == TOOL_DONE) status = info_answer(call, trace, devices, count);

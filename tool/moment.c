@@ -70,16 +70,34 @@ static const char* entry_words(const tide_intern* names, const tide_trace_entry*
   return context != NULL && *context != '\0' && strcmp(context, "N/A") != 0 ? context : NULL;
 }
 
+bool tool_device_times(const tide_trace* trace, size_t device, uint64_t* out_first_ns,
+                       uint64_t* out_span_ns) {
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
+  size_t first = 0;
+  while (first < count && (entries[first].absent & TIDE_ENTRY_TIME) != 0) first++;
+  *out_first_ns = *out_span_ns = 0;
+  if (first == count || tide_trace_get_about(trace).has_steps) return false;
+  size_t last = count - 1;
+  while ((entries[last].absent & TIDE_ENTRY_TIME) != 0) last--;
+  *out_first_ns = entries[first].time_ns;
+  if (entries[last].time_ns > *out_first_ns) *out_span_ns = entries[last].time_ns - *out_first_ns;
+  return true;
+}
+
 tool_moment tool_moment_of(const tide_trace* trace, size_t device, uint64_t at) {
   size_t count = 0;
   const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
   tool_moment moment = { .at = at, .is_end = count == 0 };
   if (at >= count) return moment;
   if (tide_trace_get_about(trace).has_steps) return moment;  // their notes are names of buffers
-  const uint64_t start = entries[0].time_ns;
-  moment.has_time = entries[at].time_ns >= start && (entries[at].absent & TIDE_ENTRY_TIME) == 0;
+  uint64_t start = 0;
+  uint64_t span_ns = 0;
+  const bool has_times = tool_device_times(trace, device, &start, &span_ns);
+  const bool has_own = (entries[at].absent & TIDE_ENTRY_TIME) == 0;
+  moment.has_time = has_times && has_own && entries[at].time_ns >= start;
   if (moment.has_time) moment.ms = (double)(entries[at].time_ns - start) / 1e6;
-  moment.during = range_at(trace, device, entries[at].time_ns);
+  if (has_own) moment.during = range_at(trace, device, entries[at].time_ns);
   if (moment.during == NULL) moment.during = entry_words(tide_trace_names(trace), &entries[at]);
   return moment;
 }

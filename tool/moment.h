@@ -21,4 +21,7 @@ tool_moment tool_moment_of(const tide_trace* trace, size_t device, uint64_t at);
 #define TOOL_MOMENT_TEXT 512
 const char* tool_moment_text(const tool_moment* moment, char out[TOOL_MOMENT_TEXT]);
 
+// The time of the first entry that has one, and the time to the last. Returns false if no entry has a time.
+bool tool_device_times(const tide_trace* trace, size_t device, uint64_t* out_first_ns, uint64_t* out_span_ns);
+
 #endif

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "devices.h"
+
 static bool picture_add_segment(void* user, const tide_ledger_segment* segment) {
   tool_picture* const picture = user;
   if (picture->segment_count + 1 >= picture->segment_room) {
@@ -68,12 +70,6 @@ static bool device_has_listed(const tide_trace* trace, size_t device) {
   return false;
 }
 
-static bool device_is_known(const tide_trace* trace, size_t device) {
-  size_t count = 0;
-  (void)tide_trace_entries(trace, device, &count);
-  return count > 0 || device_has_listed(trace, device);
-}
-
 bool tool_device_has_segments(const tide_trace* trace, size_t device) {
   size_t count = 0;
   const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
@@ -125,9 +121,7 @@ int tool_device_choose(const tool_call* call, const tide_trace* trace, size_t* o
     }
     return tool_fail("no device '%s': the recording has %zu, numbered from 0", text, count);
   }
-  for (size_t i = count; i-- > 0;) {
-    if (device_is_known(trace, i)) *out = i;
-  }
+  *out = tool_device_default(trace);
   return TOOL_DONE;
 }
 

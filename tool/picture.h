@@ -23,7 +23,7 @@ typedef struct tool_picture {
 int tool_picture_take(tide_ledger* ledger, uint64_t at, tool_picture* out);
 void tool_picture_fini(tool_picture* picture);
 
-// The device to look at: --device, or the first with any data. On failure it prints why and returns
+// The device to look at: --device, or tool_device_default(). On failure it prints why and returns
 // TOOL_USAGE.
 int tool_device_choose(const tool_call* call, const tide_trace* trace, size_t* out);
 

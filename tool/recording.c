@@ -15,15 +15,10 @@ static bool device_has_entries(const tide_trace* trace, size_t device) {
 }
 
 static int device_choose(const tool_call* call, tool_recording* r) {
-  const size_t count = tide_trace_device_count(r->trace);
-  if (tool_option_value(call, "device") != NULL) {
-    const int status = tool_device_choose(call, r->trace, &r->device);
-    if (status != TOOL_DONE) return status;
-  } else {
-    while (r->device < count && !device_has_entries(r->trace, r->device)) r->device++;
-  }
-  if (device_has_entries(r->trace, r->device)) return TOOL_DONE;
-  return tool_fail("%s: no entries to replay%s", r->file, r->device < count ? " on that device" : "");
+  const int status = tool_device_choose(call, r->trace, &r->device);
+  if (status != TOOL_DONE || device_has_entries(r->trace, r->device)) return status;
+  return tool_fail("%s: no entries to replay%s", r->file,
+                   tool_option_value(call, "device") != NULL ? " on that device" : "");
 }
 
 static tide_status recording_follow(tool_recording* r) {

@@ -24,7 +24,7 @@ typedef struct tool_recording {
   tide_replay_result result;  // what it found
 } tool_recording;
 
-// Reads the file, chooses the device (--device, or the first with entries) and prepares the replay. On
+// Reads the file, chooses the device (--device, or tool_device_default()) and prepares the replay. On
 // failure it prints why and returns TOOL_USAGE.
 int tool_recording_open(const tool_call* call, tool_recording* out);
 void tool_recording_close(tool_recording* recording);

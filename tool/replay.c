@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "moment.h"
 #include "policy.h"
 #include "recording.h"
 
@@ -18,7 +19,8 @@ static const tool_option options[] = {
   { "limit", 'l', "SIZE", "the most memory that may be reserved (default: no limit)" },
   { "scale", 's', "FACTOR", "multiply every size by FACTOR, as if batches were larger (default: 1)" },
   { "check", 'c', NULL, "compare every address, segment and refusal with the recording" },
-  { "device", 'd', "N", "the device to replay (default: the first with entries)" },
+  { "device", 'd', "N",
+    "the device to replay (default: the one that ran out of memory first, or the first with entries)" },
   { NULL, 0, NULL, NULL },
 };
 
@@ -52,7 +54,10 @@ static void memory_emit(tool_emit* emit, const tide_replay_result* r) {
   tool_emit_bytes(emit, "oom_bytes", r->ooms > 0 ? "  its size" : NULL, r->oom_bytes);
 }
 
-static void driver_emit(tool_emit* emit, const tide_replay_result* r, bool has_steps) {
+static void driver_emit(tool_emit* emit, const tide_replay_result* r, const tool_recording* recording) {
+  uint64_t first_ns = 0;
+  uint64_t span_ns = 0;
+  const bool has_times = tool_device_times(recording->trace, recording->device, &first_ns, &span_ns);
   tool_emit_uint(emit, "driver_allocs", "segments allocated", r->driver_allocs);
   tool_emit_uint(emit, "driver_frees", "segments freed", r->driver_frees);
   tool_emit_uint(emit, "driver_calls", "driver calls", r->driver_calls);
@@ -60,8 +65,8 @@ static void driver_emit(tool_emit* emit, const tide_replay_result* r, bool has_s
   tenths_emit(emit, "driver_calls_by_tenth", r->driver_calls_by_tenth, 1, 0);
   tenths_emit(emit, "driver_ms_by_tenth", r->driver_ns_by_tenth, 1e6, 3);
   tenths_emit(emit, "remap_ms_by_tenth", r->remap_ns_by_tenth, 1e6, 3);
-  if (has_steps) tool_emit_text(emit, "span_ms", NULL, NULL);
-  else tool_emit_real(emit, "span_ms", "recorded time (ms)", (double)r->span_ns / 1e6, 3);
+  if (has_times) tool_emit_real(emit, "span_ms", "recorded time (ms)", (double)span_ns / 1e6, 3);
+  else tool_emit_text(emit, "span_ms", NULL, NULL);
 }
 
 static int result_emit(const tool_call* call, const tool_recording* recording, const tide_replay_options* o,
@@ -83,7 +88,7 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   tool_emit_uint(emit, "skipped", r->skipped > 0 ? "releases of unknown blocks" : NULL, r->skipped);
   comparison_emit(emit, r, o->checks);
   memory_emit(emit, r);
-  driver_emit(emit, r, about.has_steps);
+  driver_emit(emit, r, recording);
   tool_emit_real(emit, "ns_per_entry", "ns per entry", (double)r->run_ns / (double)r->entries, 1);
   tool_recording_emit_odd(emit, recording->odd_entries);
   if (r->peak_allocated > r->peak_reserved)

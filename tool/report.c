@@ -33,7 +33,8 @@ static int report_look(tool_diagnosis* r) {
   r->faults = tide_ledger_get_faults(r->ledger);
   r->peak_allocated = tool_moment_of(r->trace, r->device, r->peaks.live.at);
   r->peak_reserved = tool_moment_of(r->trace, r->device, r->peaks.reserved.at);
-  int status = tool_where_find(r->trace, r->device, r->ledger, &r->where);
+  int status = tool_needed_find(r->trace, r->device, &r->needed);
+  if (status == TOOL_DONE) status = tool_where_find(r->trace, r->device, r->ledger, &r->where);
   if (status == TOOL_DONE) status = tool_picture_take(r->ledger, r->peaks.live.at, &r->peak);
   if (status == TOOL_DONE)
     status = tool_refusals_find(r->trace, r->device, r->ledger, r->refusals, TOOL_REFUSALS, &r->refusal_count,
@@ -156,7 +157,9 @@ static void advice_of_loss(const tool_diagnosis* r, tool_cause cause, tool_words
   if (is_set) advice_to_set(r, advice);
   else if (r->advice.verdict == TOOL_VERDICT_UNKNOWN)
     tool_words_add(advice, "Other settings can be replayed only on a run that was recorded from its start.");
-  else tool_words_add(advice, "No PyTorch setting lowers the peak by more than %d %%.", TOOL_ADVICE_PERCENT);
+  else
+    tool_words_add(advice, "No PyTorch setting that was tried lowers the peak by more than %d %%.",
+                   TOOL_ADVICE_PERCENT);
   if (!is_set || tool_share(tool_advice_saved(&r->advice), report_cost(r)) < REPORT_PART)
     advice_for_cause(cause, advice);
 }
@@ -298,6 +301,7 @@ static void peaks_emit(tool_emit* emit, const tool_diagnosis* r) {
   moment_emit(emit, &r->peak_allocated, "peak_allocated_entry", "peak_allocated_ms", "peak_allocated_during");
   tool_emit_bytes(emit, "peak_allocated_blocks", "  as PyTorch counts", r->peaks.allocated.bytes);
   tool_emit_bytes(emit, "peak_requested", "  as requested", r->peaks.requested.bytes);
+  tool_needed_emit(emit, &r->needed);
   if (r->knows_reserved) reserved_emit(emit, r);
   else reserved_emit_unknown(emit);
   counts_emit(emit, r);
@@ -379,7 +383,10 @@ static int report_answer(tool_diagnosis* r) {
   else if (r->has_segments) where_emit_people(emit, r);
   tool_diagnosis_emit_ooms(emit, r);
   tool_diagnosis_emit_peak(emit, r);
-  return tool_emit_end(emit);
+  const int status = tool_devices_emit(emit, r->call, r->trace, r->device);
+  if (status == TOOL_DONE) return tool_emit_end(emit);
+  tool_emit_drop(emit);
+  return status;
 }
 
 static int report_work(tool_diagnosis* r) {
@@ -405,7 +412,8 @@ static int report_run(const tool_call* call) {
 }
 
 static const tool_option report_options[] = {
-  { "device", 'd', "N", "the device to report on (default: the first with entries)" },
+  { "device", 'd', "N",
+    "the device to report on (default: the one that ran out of memory first, or the first with entries)" },
   { "top", 'n', "N", "number of rows in a table (default: 10)" },
   { NULL, 0, NULL, NULL },
 };

@@ -6,7 +6,9 @@
 #define TIDEMARK_TOOL_REPORT_H
 
 #include "advice.h"
+#include "devices.h"
 #include "moment.h"
+#include "needed.h"
 #include "picture.h"
 #include "refusal.h"
 #include "sites.h"
@@ -27,6 +29,7 @@ typedef struct tool_diagnosis {
   tool_sites sites;
   tide_ledger_peaks peaks;
   tide_ledger_faults faults;
+  tool_needed needed;
   tool_moment peak_allocated;
   tool_moment peak_reserved;
   tool_where where;

@@ -34,6 +34,7 @@ static const tide_ledger_segment* picture_segment(const tool_picture* picture, u
 static double block_age_ms(const tool_diagnosis* r, const tide_ledger_block* block, uint64_t at) {
   const tide_trace_entry* const entries = tide_trace_entries(r->trace, r->device, NULL);
   if (block->made_at == TIDE_LEDGER_BEFORE || at == TIDE_LEDGER_BEFORE || !r->peak_allocated.has_time ||
+      (entries[block->made_at].absent & TIDE_ENTRY_TIME) != 0 ||
       entries[at].time_ns < entries[block->made_at].time_ns)
     return -1;
   return (double)(entries[at].time_ns - entries[block->made_at].time_ns) / 1e6;
@@ -73,7 +74,7 @@ static const char* peak_name(const tool_diagnosis* r) {
 static void blocks_emit(tool_emit* emit, tool_diagnosis* r) {
   const tool_column columns[] = {
     { "address", "address" }, { "requested", "bytes" },
-    { "bytes", NULL },        { "age_ms", "age (ms)" },
+    { "bytes", NULL },        { "age_ms", r->peak_allocated.has_time ? "age (ms)" : NULL },
     { "stream", "stream" },   { "pool", "pool" },
     { "state", NULL },        { "call_site", tool_diagnosis_site_label(r) },
   };

@@ -2,8 +2,9 @@
 // Copyright the Tidemark authors
 //
 // Each thread takes the next row until there is none. Rows do not depend on each other. A row is one replay
-// for the figures, and then replays under limits that stop at the first refusal: the limit starts at the
-// row's peak and is raised by an eighth until every request is served, then lowered by bisection, at most to
+// for the figures, and then replays under limits that stop at the first refusal. They start at the peak of a
+// replay without a limit, so the smallest memory does not depend on the limit of the trials. The limit is
+// raised by an eighth until every request is served, then lowered by bisection to whole grains, at most to
 // the live peak.
 #include "trial.h"
 
@@ -14,11 +15,10 @@
 
 #include "tool.h"
 
-#define PRECISION 200u                  // a fraction of the live peak
 #define RAISES 24u                      // by an eighth each: to 17 times the peak
 #define MOST_BYTES ((uint64_t)1 << 50)  // no larger limit is tried
 #define THREADS_MAX 64
-#define ROW_REPLAYS 9u  // the approximate number for one row, for the progress bar
+#define ROW_REPLAYS 14u  // the approximate number for one row, until more is known about it
 #define SHOW_NS 50000000
 
 typedef struct trial_workers {
@@ -28,6 +28,7 @@ typedef struct trial_workers {
   size_t next;     // the next row; this and below under the lock
   size_t ended;    // rows that are done
   size_t replays;  // that are done
+  size_t wanted;   // an estimate of all, for the progress bar
 } trial_workers;
 
 // ---------------------------------------------------------------------------------------------------
@@ -57,31 +58,60 @@ static bool trial_fits(trial_workers* workers, tool_trial* row, uint64_t limit) 
   return true;
 }
 
-static void trial_bisect(trial_workers* workers, tool_trial* row) {
-  const uint64_t step = row->result.peak_allocated / PRECISION + 1;
-  // `low` is certainly too little. A setting that fails under the limit is assumed to fail below it, although
-  // garbage collection depends on the limit in other ways, too.
-  const bool is_short = row->result.ooms > 0;
-  uint64_t low = is_short ? workers->trials->limit : row->result.peak_allocated;
-  uint64_t high = is_short ? low + low / 8 : row->result.peak_reserved;
-  if (low > MOST_BYTES) return;
-  for (unsigned i = 0; !trial_fits(workers, row, high); i++) {
-    if (row->status != TIDE_OK || i == RAISES) return;
-    low = high;
-    high += high / 8 + 1;
-  }
-  while (row->status == TIDE_OK && high > low && high - low > step) {
+// Bisects between too little and enough memory, in grains.
+static void trial_bisect(trial_workers* workers, tool_trial* row, uint64_t low, uint64_t high) {
+  while (row->status == TIDE_OK && high > low + 1) {
     const uint64_t middle = low + (high - low) / 2;
-    if (trial_fits(workers, row, middle)) high = middle;
+    if (trial_fits(workers, row, middle * TOOL_TRIAL_GRAIN)) high = middle;
     else low = middle;
   }
 }
 
+// Corrects the estimate for the progress bar: bisection of a range takes as many replays as it has bits.
+static void workers_expect(trial_workers* workers, uint64_t range) {
+  size_t replays = 2;
+  for (; range > 1; range /= 2) replays++;
+  (void)pthread_mutex_lock(&workers->lock);
+  workers->wanted += replays;
+  workers->wanted -= ROW_REPLAYS;
+  (void)pthread_mutex_unlock(&workers->lock);
+}
+
+// Finds the smallest memory, given the figures of a replay without a limit. Less than what was live at once
+// is certainly too little.
+static void trial_search(trial_workers* workers, tool_trial* row, const tide_replay_result* free) {
+  uint64_t low = (free->peak_allocated - 1) / TOOL_TRIAL_GRAIN;
+  uint64_t high = (free->peak_reserved + TOOL_TRIAL_GRAIN - 1) / TOOL_TRIAL_GRAIN;
+  if (high <= low) high = low + 1;
+  workers_expect(workers, high - low);
+  for (unsigned i = 0; !trial_fits(workers, row, high * TOOL_TRIAL_GRAIN); i++) {
+    if (row->status != TIDE_OK || i == RAISES) return;
+    low = high;
+    high += high / 8 + 1;
+  }
+  trial_bisect(workers, row, low, high);
+}
+
+// A setting may run in the given limit and in less, but not in something between: collecting garbage depends
+// on the limit. Then the search goes on below the given limit.
+static void trial_search_below(trial_workers* workers, tool_trial* row, uint64_t live_bytes) {
+  const uint64_t limit = workers->trials->limit;
+  if (row->result.ooms > 0 || row->smallest_bytes <= limit) return;
+  const uint64_t high = limit / TOOL_TRIAL_GRAIN;
+  if (!trial_fits(workers, row, high * TOOL_TRIAL_GRAIN)) row->smallest_bytes = limit;
+  else trial_bisect(workers, row, (live_bytes - 1) / TOOL_TRIAL_GRAIN, high);
+}
+
 static void trial_run(trial_workers* workers, tool_trial* row) {
-  const tool_trials* const trials = workers->trials;
+  const uint64_t limit = workers->trials->limit;
   row->result = (tide_replay_result)TIDE_REPLAY_RESULT_INIT;
-  const bool is_run = trial_replay(workers, row, trials->limit, false, &row->result);
-  if (is_run && !trials->is_quick) trial_bisect(workers, row);
+  bool is_run = trial_replay(workers, row, limit, false, &row->result);
+  if (!is_run || workers->trials->is_quick) return;
+  tide_replay_result free = row->result;
+  if (limit != TIDE_NO_LIMIT) is_run = trial_replay(workers, row, TIDE_NO_LIMIT, false, &free);
+  if (!is_run || free.ooms > 0 || free.peak_allocated == 0 || free.peak_reserved > MOST_BYTES) return;
+  trial_search(workers, row, &free);
+  if (limit != TIDE_NO_LIMIT) trial_search_below(workers, row, free.peak_allocated);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -116,11 +146,10 @@ static size_t workers_count(size_t rows) {
 
 static void workers_watch(trial_workers* workers) {
   const size_t count = workers->trials->count;
-  const size_t each = workers->trials->is_quick ? 1 : ROW_REPLAYS;
   tool_progress* const progress = tool_progress_begin("replaying");
   (void)pthread_mutex_lock(&workers->lock);
   while (workers->ended < count) {
-    tool_progress_show(progress, (double)workers->replays / (double)(count * each));
+    tool_progress_show(progress, (double)workers->replays / (double)workers->wanted);
     struct timespec until = { 0 };
     (void)clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += SHOW_NS;
@@ -134,6 +163,7 @@ static void workers_watch(trial_workers* workers) {
 
 void tool_trials_run(tool_trials* trials) {
   trial_workers workers = { .trials = trials };
+  workers.wanted = trials->count * (trials->is_quick ? 1 : ROW_REPLAYS);
   pthread_t threads[THREADS_MAX];
   const size_t wanted = workers_count(trials->count);
   size_t started = 0;

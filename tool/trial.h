@@ -11,8 +11,9 @@ typedef struct tool_trial {
   tide_device_options device;
   bool is_recorded;           // the setting of the recording itself
   bool is_torch;              // a setting that PyTorch has
+  bool is_asked;              // the user named it
   tide_replay_result result;  // under the limit, if there is one
-  uint64_t smallest_bytes;    // memory in which it runs; 0: not found, or not searched
+  uint64_t smallest_bytes;    // the smallest memory in which it runs; 0: not found, or not searched
   uint64_t smallest_ns;       // cost of the driver calls in that memory
   tide_status status;         // of the replay; `text` says more
   char text[256];
@@ -28,8 +29,11 @@ typedef struct tool_trials {
   tool_trial rows[TOOL_TRIALS];
 } tool_trials;
 
-// Runs all trials and fills in their results. The smallest memory is found by bisection, to half a percent of
-// the live peak.
+// The smallest memory is a multiple of this, which divides the size of every segment and handle. A row runs
+// in its smallest memory, and not in one grain less.
+#define TOOL_TRIAL_GRAIN ((uint64_t)2 << 20)
+
+// Runs all trials and fills in their results. The smallest memory is found by bisection.
 void tool_trials_run(tool_trials* trials);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "advice.h"
+#include "needed.h"
 #include "refusal.h"
 #include "report.h"
 
@@ -16,16 +17,22 @@ static const tool_option options[] = {
     "the most memory that may be reserved; shows which settings fit (default: no limit)" },
   { "policy", 'p', "POLICIES",
     "additional policies, each NAME[:SETTINGS] as for `tidemark replay`, separated by spaces" },
-  { "device", 'd', "N", "the device to replay (default: the first with entries)" },
+  { "device", 'd', "N",
+    "the device to replay (default: the one that ran out of memory first, or the first with entries)" },
   { "quick", 'q', NULL, "skip the search for the smallest memory" },
+  { "all", 'a', NULL, "also show settings that are not better than the recorded one" },
   { NULL, 0, NULL, NULL },
 };
+
+#define TIDE_COMMAND "python -m tidemark.torch script.py"
 
 typedef struct whatif {
   tool_trials trials;
   tool_recording recording;
   tool_advice advice;
+  tool_needed needed;
   bool is_limit_inferred;  // inferred from refusals instead of given
+  bool shows_all;          // with --all
 } whatif;
 
 // ---------------------------------------------------------------------------------------------------
@@ -43,8 +50,9 @@ static int trials_add_words(tool_trials* trials, const char* words) {
     word[bytes] = '\0';
     const int status = tool_policy_parse(word, &device);
     if (status != TOOL_DONE) return status;
-    if (tool_trials_add(trials, &device) == NULL)
-      return tool_fail("--policy: more than %d settings", TOOL_TRIALS);
+    tool_trial* const row = tool_trials_add(trials, &device);
+    if (row == NULL) return tool_fail("--policy: more than %d settings", TOOL_TRIALS);
+    row->is_asked = true;
   }
   return TOOL_DONE;
 }
@@ -88,6 +96,38 @@ static const tool_trial* row_recorded(const whatif* w) {
   return row;
 }
 
+static bool any_row_fits(const whatif* w) {
+  for (size_t i = 0; i < w->trials.count; i++) {
+    if (tool_trial_fits(&w->trials.rows[i])) return true;
+  }
+  return false;
+}
+
+// Does it run where the recorded setting does not, or in less memory? If no setting runs in the limit, the
+// smallest memory decides.
+static bool row_is_better(const whatif* w, const tool_trial* row) {
+  const tool_trial* const recorded = row_recorded(w);
+  const bool runs = tool_trial_fits(row);
+  if (runs != tool_trial_fits(recorded)) return runs;
+  if (runs) return row->result.peak_reserved < recorded->result.peak_reserved;
+  return !any_row_fits(w) && row->smallest_bytes != 0 && row->smallest_bytes < recorded->smallest_bytes;
+}
+
+static bool row_is_shown(const whatif* w, const tool_trial* row) {
+  return w->shows_all || row->is_recorded || row->is_asked || row_is_better(w, row);
+}
+
+// Tidemark's own policy with its defaults; NULL if it was not replayed.
+static const tool_trial* row_tide(const whatif* w) {
+  char text[TOOL_POLICY_TEXT];
+  for (size_t i = 0; i < w->trials.count; i++) {
+    const tool_trial* const row = &w->trials.rows[i];
+    if (row->device.policy == TIDE_POLICY_TIDE && *tool_policy_settings(&row->device, text) == '\0')
+      return row;
+  }
+  return NULL;
+}
+
 static bool has_limit(const whatif* w) { return w->trials.limit != TIDE_NO_LIMIT; }
 
 // The columns: first those that only JSON has, then those for both, of which some are optional.
@@ -98,14 +138,14 @@ static const tool_column names[] = {
 };
 static const tool_column figures[] = {
   { "peak_reserved", "reserved" },
-  { "utilisation", "utilisation" },
+  { "utilisation", "used" },
   { "driver_calls", NULL },
   { "driver_ms", "driver ms" },
 };
-static const tool_column fits[] = { { NULL, "fits" } };
-static const tool_column smallest[] = { { "smallest_memory", "smallest memory" }, { "smallest_ms", NULL } };
+static const tool_column fits[] = { { NULL, "fits" }, { NULL, "refused at" } };
+static const tool_column smallest[] = { { "smallest_memory", "smallest" }, { "smallest_ms", NULL } };
 
-#define COLUMNS_MAX 16
+#define COLUMNS_MAX 24
 typedef struct column_list {
   tool_column columns[COLUMNS_MAX];
   size_t count;
@@ -128,7 +168,7 @@ static column_list columns_of(const whatif* w) {
 
 // The remark next to a setting. A file without settings is assumed to be recorded with the defaults.
 static const char* row_remark(const whatif* w, const tool_trial* row) {
-  if (!row->is_torch) return "  (not in PyTorch)";
+  if (!row->is_torch) return " *";
   if (!row->is_recorded || !w->recording.has_settings) return "";
   return w->recording.is_compared && !w->recording.is_repeated ? "  (recorded, not reproduced)"
                                                                : "  (as recorded)";
@@ -161,9 +201,9 @@ static void row_emit_smallest(tool_emit* emit, const tool_trial* row) {
 }
 
 static void row_emit_fits(tool_emit* emit, const tool_trial* row) {
-  if (tool_trial_fits(row)) tool_emit_text(emit, NULL, NULL, "yes");
-  else if (row->status != TIDE_OK) tool_emit_text(emit, NULL, NULL, "no");
-  else tool_emit_format(emit, NULL, NULL, "no, at entry %llu", (unsigned long long)row->result.first_oom);
+  tool_emit_text(emit, NULL, NULL, tool_trial_fits(row) ? "yes" : "no");
+  if (row->status == TIDE_OK && row->result.ooms > 0) tool_emit_uint(emit, NULL, NULL, row->result.first_oom);
+  else tool_emit_text(emit, NULL, NULL, NULL);
 }
 
 static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
@@ -176,6 +216,38 @@ static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
   tool_emit_real(emit, NULL, NULL, (double)r->driver_ns / 1e6, 2);
   if (has_limit(w)) row_emit_fits(emit, row);
   if (!w->trials.is_quick) row_emit_smallest(emit, row);
+}
+
+// The table. JSON has all rows; text has the better ones, unless all are wanted.
+static void rows_emit(tool_emit* emit, const tool_call* call, const whatif* w) {
+  const column_list list = columns_of(w);
+  size_t hidden = 0;
+  bool has_own = false;
+  tool_emit_table(emit, "rows", list.columns, list.count);
+  for (size_t i = 0; i < w->trials.count; i++) {
+    const tool_trial* const row = &w->trials.rows[i];
+    const bool is_shown = call->is_json || row_is_shown(w, row);
+    hidden += !is_shown;
+    has_own |= is_shown && !row->is_torch;
+    if (is_shown) row_emit(emit, w, row);
+  }
+  tool_emit_table_end(emit);
+  if (has_own) tool_emit_words(emit, "* Tidemark has it, but not PyTorch.");
+  if (hidden > 0)
+    tool_emit_words(emit, "Not better than the recorded setting: %zu more, which --all shows.", hidden);
+}
+
+// Some settings run in less than the limit, but not in the limit itself.
+static void islands_emit(tool_emit* emit, const whatif* w) {
+  char sizes[2][TOOL_SIZE_TEXT];
+  char text[TOOL_POLICY_TEXT];
+  for (size_t i = 0; has_limit(w) && i < w->trials.count; i++) {
+    const tool_trial* const row = &w->trials.rows[i];
+    if (tool_trial_fits(row) || row->smallest_bytes == 0 || row->smallest_bytes > w->trials.limit) continue;
+    tool_size_pair(w->trials.limit, row->smallest_bytes, sizes[0], sizes[1]);
+    tool_emit_words(emit, "%s fails in %s although it runs in %s: when it frees memory depends on the limit.",
+                    setting_text(&row->device, text), sizes[0], sizes[1]);
+  }
 }
 
 // What existed before a recording that begins in the middle of the run.
@@ -239,7 +311,8 @@ static void keep_emit(tool_emit* emit, const whatif* w) {
   const uint64_t recorded = row_recorded(w)->smallest_bytes;
   char sizes[2][TOOL_SIZE_TEXT];
   char text[TOOL_POLICY_TEXT];
-  tool_emit_words(emit, "No PyTorch setting lowers the peak of reserved memory by more than %d %%.",
+  tool_emit_words(emit,
+                  "No PyTorch setting that was tried lowers the peak of reserved memory by more than %d %%.",
                   TOOL_ADVICE_PERCENT);
   if (least == NULL || recorded == 0 || !tool_is_clearly_less(least->smallest_bytes, recorded)) return;
   tool_size_pair(least->smallest_bytes, recorded, sizes[0], sizes[1]);
@@ -247,31 +320,40 @@ static void keep_emit(tool_emit* emit, const whatif* w) {
                   tool_policy_text(&least->device, text), sizes[0], sizes[1]);
 }
 
-static bool any_row_fits(const whatif* w) {
-  for (size_t i = 0; i < w->trials.count; i++) {
-    if (tool_trial_fits(&w->trials.rows[i])) return true;
-  }
-  return false;
-}
-
-static void least_words(tool_words* w, const char* before, const tool_trial* least) {
+static void least_words(tool_words* words, const char* before, const tool_trial* least) {
   char text[TOOL_POLICY_TEXT];
-  tool_words_add_size(w, before, least->smallest_bytes, "");
-  tool_words_add(w, ", with %s.", tool_policy_text(&least->device, text));
+  if (least == NULL) return;
+  tool_words_add_size(words, before, least->smallest_bytes, "");
+  tool_words_add(words, ", with %s.", setting_text(&least->device, text));
 }
 
+// No PyTorch setting runs in the limit; a policy of Tidemark may.
 static void short_emit(tool_emit* emit, const whatif* w) {
-  const bool is_torch = any_row_fits(w);  // then a policy of Tidemark fits
+  const bool runs_elsewhere = any_row_fits(w);
+  const tool_trial* const least = row_smallest(w, false);
   const tool_trial* const least_torch = row_smallest(w, true);
-  const tool_trial* least = row_smallest(w, is_torch);
-  if (least_torch != NULL && !tool_is_clearly_less(least->smallest_bytes, least_torch->smallest_bytes))
-    least = least_torch;
   tool_words words = { .length = 0 };
-  tool_words_add(&words, is_torch ? "No PyTorch setting" : "No setting");
+  tool_words_add(&words, runs_elsewhere ? "No PyTorch setting that was tried" : "No setting that was tried");
   tool_words_add_size(&words, " runs in ", w->trials.limit, ".");
-  if (least != NULL) least_words(&words, " The smallest memory is ", least);
-  if (least_torch != NULL && least_torch != least) least_words(&words, " For PyTorch it is ", least_torch);
+  if (!runs_elsewhere && least != least_torch) least_words(&words, " The smallest memory is ", least);
+  least_words(&words,
+              least != least_torch ? " With PyTorch, the smallest memory is " : " The smallest memory is ",
+              least_torch);
   tool_emit_words(emit, "%s", words.text);
+}
+
+// What to do for Tidemark's own policy, if it runs where the recorded setting does not, or in clearly less.
+static void tide_emit(tool_emit* emit, const whatif* w) {
+  const tool_trial* const tide = row_tide(w);
+  const uint64_t recorded = w->advice.recorded_bytes;
+  char size[TOOL_SIZE_TEXT];
+  const bool is_better = tide != NULL && w->advice.verdict != TOOL_VERDICT_UNKNOWN && tool_trial_fits(tide) &&
+                         (recorded == 0 || tool_is_clearly_less(tide->result.peak_reserved, recorded));
+  tool_emit_text(emit, "tide_command", NULL, is_better ? TIDE_COMMAND : NULL);
+  if (!is_better) return;
+  tool_emit_title(emit, TIDE_COMMAND);
+  tool_emit_words(emit, "With Tidemark's own allocator, the same requests reserve %s at the peak.",
+                  tool_size_text(tide->result.peak_reserved, size));
 }
 
 static void verdict_emit(tool_emit* emit, const whatif* w) {
@@ -285,6 +367,7 @@ static void verdict_emit(tool_emit* emit, const whatif* w) {
                       "No setting is suggested: that needs a PyTorch run that was recorded from its start.");
       break;
   }
+  tide_emit(emit, w);
 }
 
 static void limit_emit(tool_emit* emit, const whatif* w) {
@@ -303,17 +386,20 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(w->recording.trace).is_cut);
   limit_emit(emit, w);
   tool_emit_bytes(emit, "peak_allocated", "peak allocated", w->recording.live_bytes);
+  tool_needed_emit(emit, &w->needed);
   const uint64_t reserved = w->recording.reserved_bytes;
   tool_emit_bytes_if(emit, reserved != 0, "recorded_reserved", "reserved when recorded", reserved);
-  const column_list list = columns_of(w);
-  tool_emit_table(emit, "rows", list.columns, list.count);
-  for (size_t i = 0; i < w->trials.count; i++) row_emit(emit, w, &w->trials.rows[i]);
-  tool_emit_table_end(emit);
+  rows_emit(emit, call, w);
+  islands_emit(emit, w);
   tool_recording_emit_odd(emit, w->recording.odd_entries);
   before_emit(emit, &w->trials.rows[0].result);
   empties_emit(emit, &w->recording);
   verdict_emit(emit, w);
-  return tool_emit_end(emit);
+  tool_emit_uint(emit, "device", NULL, w->recording.device);
+  const int status = tool_devices_emit(emit, call, w->recording.trace, w->recording.device);
+  if (status == TOOL_DONE) return tool_emit_end(emit);
+  tool_emit_drop(emit);
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -332,6 +418,7 @@ static int whatif_work(const tool_call* call, whatif* w) {
   const tide_device_options recorded = tide_replay_recorded_options(w->recording.replay);
   w->trials.replay = w->recording.replay;
   int status = limit_choose(w);
+  if (status == TOOL_DONE) status = tool_needed_find(w->recording.trace, w->recording.device, &w->needed);
   if (status != TOOL_DONE) return status;
   tool_trials_add_usual(&w->trials, &recorded, true);
   if (policies != NULL) status = trials_add_words(&w->trials, policies);
@@ -349,6 +436,7 @@ static int whatif_work(const tool_call* call, whatif* w) {
 static int whatif_run(const tool_call* call) {
   whatif* const w = tool_alloc(1, sizeof *w);
   w->trials.is_quick = tool_option_value(call, "quick") != NULL;
+  w->shows_all = tool_option_value(call, "all") != NULL;
   int status = tool_limit_parse(call, &w->trials.limit);
   if (status == TOOL_DONE) status = tool_recording_open(call, &w->recording);
   if (status == TOOL_DONE) status = whatif_work(call, w);
@@ -363,11 +451,14 @@ const tool_verb tool_whatif = {
   .operands = "FILE",
   .text =
       "Replays the recording with PyTorch's defaults, the recorded setting, common settings for rounding, "
-      "splitting, garbage collection and expandable segments, and Tidemark's own policies. The lowest peak "
-      "comes first. \"smallest memory\" is the lowest limit under which every request is served. It may be "
-      "below the peak, because at its limit an allocator frees cached memory before a request fails.\n\n"
+      "splitting, garbage collection and expandable segments, and Tidemark's own policies. The table has the "
+      "recorded setting and those that are better, the lowest peak first; --all shows the others. \"used\" "
+      "is the utilisation: what was live at once, as a share of reserved memory. \"smallest\" is a limit in "
+      "which every request is served, while 2 MiB less is too little. It may be below the peak, because at "
+      "its limit an allocator frees cached memory before a request fails.\n\n"
       "Below the table is the line to put into the environment, if a PyTorch setting lowers the peak by "
-      "more than 2 %, or serves every request where the recorded setting did not. If the run ran out of "
+      "more than 2 %, or serves every request where the recorded setting did not; then the command that runs "
+      "a script on Tidemark's own allocator, if that does. If the run ran out of "
       "memory, the replays have the least memory that it can have had. Exit status 1: no setting fits "
       "--limit.",
   .options = options,

@@ -68,7 +68,9 @@ typedef struct tide_replay_result {
   uint64_t bytes_before;          // their requested bytes in the recording
   uint64_t mismatched_addresses;  // with checks: allocations at another address
   uint64_t mismatched_segments;   // with checks: any other difference
-  uint64_t peak_allocated;  // peak of live requests, each rounded up to 512 bytes, whatever the policy does
+  // Peak of live requests, each rounded up to 512 bytes, whatever the policy does. It includes requests that
+  // the recording refused and this run served.
+  uint64_t peak_allocated;
   uint64_t peak_reserved;   // peak of physical memory taken from the machine
   uint64_t peak_blocks;     // peak of bytes in blocks that are handed out, as the policy counts them
   uint64_t driver_allocs;

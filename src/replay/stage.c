@@ -165,11 +165,14 @@ tide_status tide__stage_alloc(tide__stage* stage, const tide__step* step) {
   return TIDE_OK;
 }
 
-// A request that was refused in the recording. If it is served now, its block is released at once.
+// A request that was refused in the recording. If it is served now, its block is released at once, but counts
+// for the peak of live requests.
 tide_status tide__stage_oom(tide__stage* stage, const tide__step* step) {
   tide_block block = { NULL, 0 };
   const tide_status status = stage_request(stage, step, &block);
   if (status != TIDE_OK) return stage_refuse(stage, step, status);
+  const uint64_t bytes = tide__request_bytes(stage_bytes(stage, step->bytes));
+  stage->peak_bytes = tide__max(stage->peak_bytes, stage->live_bytes + bytes);
   return tide_device_release(stage->device, block);
 }
 
