@@ -17,7 +17,10 @@ static const tool_option options[] = {
     "the allocator policy: torch or tide, with SETTINGS as in PYTORCH_CUDA_ALLOC_CONF (default: as "
     "recorded)" },
   { "limit", 'l', "SIZE", "the most memory that may be reserved (default: no limit)" },
-  { "scale", 's', "FACTOR", "multiply every size by FACTOR, as if batches were larger (default: 1)" },
+  { "scale", 's', "FACTOR",
+    "multiply the sizes of requests by FACTOR, as if batches were larger (default: 1); blocks that live for "
+    "more than half of the recording, such as weights, keep their size" },
+  { "scale-all", 0, NULL, "with --scale, multiply the sizes of these blocks, too" },
   { "check", 'c', NULL, "compare every address, segment and refusal with the recording" },
   { "device", 'd', "N",
     "the device to replay (default: the one that ran out of memory first, or the first with entries)" },
@@ -69,6 +72,30 @@ static void driver_emit(tool_emit* emit, const tide_replay_result* r, const tool
   else tool_emit_text(emit, "span_ms", NULL, NULL);
 }
 
+static void scale_emit(tool_emit* emit, const tide_replay_options* o, const tide_replay_result* r) {
+  tool_emit_real(emit, "scale", o->scale != 1 ? "size factor" : NULL, o->scale, 4);
+  tool_emit_uint(emit, "unscaled_blocks", o->scale != 1 ? "blocks not scaled" : NULL, r->unscaled_blocks);
+  tool_emit_bytes(emit, "unscaled_bytes", r->unscaled_blocks > 0 ? "  requested" : NULL, r->unscaled_bytes);
+}
+
+// What was multiplied and what was not, and how that was decided.
+static void scale_emit_words(tool_emit* emit, const tide_replay_options* o, const tide_replay_result* r) {
+  char size[TOOL_SIZE_TEXT];
+  if (o->scale == 1) return;
+  if (o->scales_all) {
+    tool_emit_words(emit, "All requests are multiplied by %g, also weights and optimizer states.", o->scale);
+    return;
+  }
+  tool_emit_words(emit,
+                  "Multiplied by %g: every request but %llu block%s (%s). A block that lives for more than "
+                  "half of the recording keeps its size: it belongs to no step that the recording has twice, "
+                  "but to weights, optimizer states and the like. Gradients that every step makes anew are "
+                  "multiplied, although they do not grow with batches. A buffer for batches that is kept all "
+                  "the time is not; --scale-all multiplies that, too.",
+                  o->scale, (unsigned long long)r->unscaled_blocks, r->unscaled_blocks == 1 ? "" : "s",
+                  tool_size_text(r->unscaled_bytes, size));
+}
+
 static int result_emit(const tool_call* call, const tool_recording* recording, const tide_replay_options* o,
                        const tide_replay_result* r) {
   const tide_trace_about about = tide_trace_get_about(recording->trace);
@@ -79,7 +106,7 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   tool_emit_text(emit, "settings", NULL, tool_policy_settings(o->device, text));
   tool_emit_text(emit, NULL, "settings", text[0] != '\0' ? text : "(defaults)");
   tool_emit_bytes_if(emit, o->limit != TIDE_NO_LIMIT, "limit", "limit", o->limit);
-  tool_emit_real(emit, "scale", o->scale != 1 ? "size factor" : NULL, o->scale, 4);
+  scale_emit(emit, o, r);
   tool_emit_uint(emit, "entries", "entries", r->entries);
   tool_emit_uint(emit, "allocations", "allocations", r->allocations);
   tool_emit_uint(emit, "blocks_before", r->blocks_before > 0 ? "blocks already there" : NULL,
@@ -90,6 +117,7 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   memory_emit(emit, r);
   driver_emit(emit, r, recording);
   tool_emit_real(emit, "ns_per_entry", "ns per entry", (double)r->run_ns / (double)r->entries, 1);
+  scale_emit_words(emit, o, r);
   tool_recording_emit_odd(emit, recording->odd_entries);
   if (r->peak_allocated > r->peak_reserved)
     tool_emit_words(
@@ -137,6 +165,7 @@ static int replay_verb_run(const tool_call* call) {
   tool_recording recording = { .trace = NULL };
   o.checks = tool_option_value(call, "check") != NULL;
   int status = tool_limit_parse(call, &o.limit);
+  o.scales_all = tool_option_value(call, "scale-all") != NULL;
   if (status == TOOL_DONE) status = scale_parse(call, &o.scale);
   if (status == TOOL_DONE && policy != NULL) status = tool_policy_parse(policy, &device);
   if (status == TOOL_DONE) status = tool_recording_open(call, &recording);

@@ -45,16 +45,20 @@ typedef struct tide_replay_options {
   // with TIDE_ERR_STATE.
   bool (*on_progress)(void* user, uint64_t done, uint64_t count);
   void* user;  // passed to on_progress
-  // Multiplies every size, rounded down to at least 1 byte: an approximation of larger batches. Above 0 and
-  // at most 1024; must be 1 with `checks`. Set by _INIT.
+  // Multiplies the sizes of requests, rounded down to at least 1 byte: an approximation of larger batches.
+  // Blocks that live for more than half of the entries keep their size: they belong to no step that the
+  // recording has twice, but are weights and the like. Above 0 and at most 1024; must be 1 with `checks`.
+  // Set by _INIT.
   double scale;
+  bool scales_all;  // multiplies the sizes of these blocks, too
 } tide_replay_options;
 // clang-format off
 #define TIDE_REPLAY_OPTIONS_INIT                                                                  \
   { TIDE_FIELD(size, sizeof(tide_replay_options)), TIDE_FIELD(checks, false),                     \
     TIDE_FIELD(stops_at_oom, false), TIDE_FIELD(empties, true), TIDE_FIELD(limit, TIDE_NO_LIMIT), \
     TIDE_FIELD(capacity, 0), TIDE_FIELD(device, NULL),                                            \
-    TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(scale, 1) }
+    TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(scale, 1),                  \
+    TIDE_FIELD(scales_all, false) }
 // clang-format on
 
 #define TIDE_REPLAY_TENTHS 10
@@ -71,8 +75,8 @@ typedef struct tide_replay_result {
   // Peak of live requests, each rounded up to 512 bytes, whatever the policy does. It includes requests that
   // the recording refused and this run served.
   uint64_t peak_allocated;
-  uint64_t peak_reserved;   // peak of physical memory taken from the machine
-  uint64_t peak_blocks;     // peak of bytes in blocks that are handed out, as the policy counts them
+  uint64_t peak_reserved;  // peak of physical memory taken from the machine
+  uint64_t peak_blocks;    // peak of bytes in blocks that are handed out, as the policy counts them
   uint64_t driver_allocs;
   uint64_t driver_frees;
   uint64_t retries;
@@ -89,6 +93,9 @@ typedef struct tide_replay_result {
   uint64_t driver_ns_by_tenth[TIDE_REPLAY_TENTHS];
   uint64_t remap_ns_by_tenth[TIDE_REPLAY_TENTHS];
   char mismatch[400];  // describes the first mismatch; empty: none
+  // With a scale: blocks that kept their size, and their requested bytes, which were all live at once.
+  uint64_t unscaled_blocks;
+  uint64_t unscaled_bytes;
 } tide_replay_result;
 #define TIDE_REPLAY_RESULT_INIT TIDE_SIZED(tide_replay_result)
 

@@ -31,6 +31,15 @@ static uint64_t stage_bytes(const tide__stage* stage, uint64_t bytes) {
   return scaled < (double)STAGE_BYTES_MAX ? tide__max(1, (uint64_t)scaled) : STAGE_BYTES_MAX;
 }
 
+// Does a request keep its size?
+static bool stage_keeps(const tide__stage* stage, const tide__step* step) {
+  return step->is_long && stage->options->scale != 1 && !stage->options->scales_all;
+}
+
+static uint64_t step_bytes(const tide__stage* stage, const tide__step* step) {
+  return stage_keeps(stage, step) ? step->bytes : stage_bytes(stage, step->bytes);
+}
+
 static uint64_t gib_up(uint64_t bytes) {
   return bytes / STAGE_GIB * STAGE_GIB + (bytes % STAGE_GIB != 0) * STAGE_GIB;
 }
@@ -131,7 +140,7 @@ static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* ste
   TIDE_TRY(stage_pool_make(stage, step->pool));
   const tide_pool pool = stage->pools[step->pool];
   TIDE_TRY(tide_device_pool_begin(stage->device, pool, &scope));
-  const uint64_t bytes = stage_bytes(stage, step->bytes);
+  const uint64_t bytes = step_bytes(stage, step);
   const tide_status status = tide_device_alloc(stage->device, stage->streams[step->stream], bytes, out);
   TIDE_TRY(tide_device_pool_end(stage->device, pool));
   return status;
@@ -139,7 +148,7 @@ static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* ste
 
 static inline tide_status stage_request(tide__stage* stage, const tide__step* step, tide_block* out) {
   if (step->pool != 0) return stage_alloc_in_pool(stage, step, out);
-  const uint64_t bytes = stage_bytes(stage, step->bytes);
+  const uint64_t bytes = step_bytes(stage, step);
   return tide_device_alloc(stage->device, stage->streams[step->stream], bytes, out);
 }
 
@@ -150,7 +159,7 @@ static tide_status stage_refuse(tide__stage* stage, const tide__step* step, tide
   stage->ooms++;
   if (stage->first_oom != UINT64_MAX) return TIDE_OK;
   stage->first_oom = step->entry;
-  stage->oom_bytes = stage_bytes(stage, step->bytes);
+  stage->oom_bytes = step_bytes(stage, step);
   return TIDE_OK;
 }
 
@@ -158,7 +167,11 @@ tide_status tide__stage_alloc(tide__stage* stage, const tide__step* step) {
   tide__held* const held = &stage->held[step->slot];
   const tide_status status = stage_request(stage, step, &held->block);
   if (status != TIDE_OK) return stage_refuse(stage, step, status);
-  held->bytes = tide__request_bytes(stage_bytes(stage, step->bytes));
+  held->bytes = tide__request_bytes(step_bytes(stage, step));
+  if (stage_keeps(stage, step)) {
+    stage->unscaled_blocks++;
+    stage->unscaled_bytes += step->bytes;
+  }
   stage->live_bytes += held->bytes;
   stage->peak_bytes = tide__max(stage->peak_bytes, stage->live_bytes);
   stage->allocations++;
@@ -171,7 +184,7 @@ tide_status tide__stage_oom(tide__stage* stage, const tide__step* step) {
   tide_block block = { NULL, 0 };
   const tide_status status = stage_request(stage, step, &block);
   if (status != TIDE_OK) return stage_refuse(stage, step, status);
-  const uint64_t bytes = tide__request_bytes(stage_bytes(stage, step->bytes));
+  const uint64_t bytes = tide__request_bytes(step_bytes(stage, step));
   stage->peak_bytes = tide__max(stage->peak_bytes, stage->live_bytes + bytes);
   return tide_device_release(stage->device, block);
 }

@@ -45,6 +45,8 @@ typedef struct tide__stage {
   uint64_t first_oom;  // number of the entry; UINT64_MAX: none
   uint64_t oom_bytes;
   uint64_t empties;
+  uint64_t unscaled_blocks;
+  uint64_t unscaled_bytes;
   bool is_refused;  // the cache has just reported that it is out of memory
   size_t side_count;
   tide__side sides[TIDE__STAGE_SIDES];

@@ -30,7 +30,7 @@ typedef struct home {
 typedef struct live_request {
   uint64_t address;
   uint64_t bytes;   // rounded
-  uint32_t step;    // of a release that waits; of an unused slot, the next unused one
+  uint32_t step;    // its own, or of a release that waits; of an unused slot, the next unused one
   bool is_waiting;  // it was released
 } live_request;
 
@@ -177,9 +177,16 @@ static tide_status request_place(script_writer* w, size_t index, tide__step* ste
   return TIDE_OK;
 }
 
+// A request is released, or ends without a release: now it is known how long it lives.
+static void request_leave(const script_writer* w, const live_request* request, size_t index) {
+  tide__step* const step = &w->script->steps[request->step];
+  if (!request->is_waiting && index - step->entry <= w->script->entry_count / 2) step->is_long = false;
+}
+
 // Ends a request: it was completed, or another one is served at its address without a release.
 static tide_status request_end(script_writer* w, live_request* request, size_t index) {
   tide__step* step = NULL;
+  request_leave(w, request, index);
   if (request->is_waiting) w->script->steps[request->step].until = index;
   TIDE_TRY(step_add(w, request->is_waiting ? TIDE__STEP_DONE : TIDE__STEP_FREE, index, &step));
   step->slot = slot_of(w, request);
@@ -196,6 +203,8 @@ static tide_status request_begin(script_writer* w, uint64_t address, tide__step*
   (void)tide__hash_map_put(&w->live, address, (uint64_t)step->slot + 1);
   const uint64_t bytes = tide__request_bytes(step->bytes);
   w->requests[step->slot] = (live_request){ .address = address, .bytes = bytes };
+  w->requests[step->slot].step = (uint32_t)(step - w->script->steps);
+  step->is_long = step->entry < w->script->entry_count / 2;
   w->live_bytes += bytes;
   w->script->peak_bytes = tide__max(w->script->peak_bytes, w->live_bytes);
   return TIDE_OK;
@@ -289,6 +298,7 @@ static tide_status write_free(script_writer* w, size_t* index) {
   }
   tide__step* step = NULL;
   size_t last = 0;
+  request_leave(w, request, *index);
   if (is_at_once(w, *index, &last)) {
     TIDE_TRY(step_add(w, TIDE__STEP_FREE, *index, &step));
     step->slot = slot_of(w, request);

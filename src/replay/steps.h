@@ -38,6 +38,7 @@ typedef struct tide__step {
   uint16_t stream;  // of requests and segments: its place in `streams`
   uint16_t pool;    // of requests and of freed memory: the trace's number
   uint8_t kind;     // a tide__step_kind
+  bool is_long;     // of ALLOC: its block lives for more than half of the entries
 } tide__step;
 
 // The number of an entry has 27 bits, so that each can have a minute of virtual time.

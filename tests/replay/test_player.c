@@ -388,6 +388,7 @@ T_TEST(test_player__scales_every_size) {
   T_OK(tide_replay_new(trace, 0, NULL, &replay));
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
   const tide_replay_result once = run_with(replay, &options);
+  options.scales_all = true;
   options.scale = 1024;
   T_EQ(run_with(replay, &options).peak_allocated, 1024 * once.peak_allocated);
   options.scale = 1e-9;  // a byte each, of which a block of 512 is made
@@ -396,6 +397,37 @@ T_TEST(test_player__scales_every_size) {
   T_LE(least.peak_allocated, 512 * once.allocations);
   T_LE(512, least.peak_allocated);
   tide_replay_free(replay);
+  tide_trace_free(trace);
+}
+
+// Weights of 100 MiB, which are released at the end, states of 10 MiB from the first of three steps on, which
+// are not, and activations of 200 MiB in each step.
+T_TEST(test_player__scales_no_block_that_lives_for_more_than_half_of_the_recording) {
+  tide_trace* const trace = trace_from(0,
+                                       "alloc 1G:100M alloc 2G:200M free 2G:200M alloc 3G:10M "
+                                       "alloc 2G:200M free 2G:200M alloc 2G:200M free 2G:200M free 1G:100M");
+  tide_replay* const replay = replay_of(trace);
+  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+
+  T_EQ(run_with(replay, &options).unscaled_blocks, 0);
+  options.scale = 3;
+  const tide_replay_result result = run_with(replay, &options);
+
+  T_EQ(result.peak_allocated, (100 + 10 + 3 * 200) * MIB);
+  T_EQ(result.unscaled_blocks, 2);
+  T_EQ(result.unscaled_bytes, 110 * MIB);
+  options.scales_all = true;
+  T_EQ(run_with(replay, &options).peak_allocated, 3 * 310 * MIB);
+  T_EQ(run_with(replay, &options).unscaled_blocks, 0);
+  tide_replay_free(replay);
+  tide_trace_free(trace);
+}
+
+// A refused request that is served now counts for the peak of live requests.
+T_TEST(test_player__counts_a_refused_request_that_is_served) {
+  tide_trace* const trace = trace_from(0, "alloc 1G:100M oom 0:500M alloc 2G:200M");
+  T_EQ(run_under(trace, 0).peak_allocated, 600 * MIB);
+  T_EQ(run_under(trace, 400 * MIB).peak_allocated, 300 * MIB);
   tide_trace_free(trace);
 }
 
