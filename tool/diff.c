@@ -8,42 +8,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sums.h"
-#include "picture.h"
-#include "sites.h"
+#include "devices.h"
+#include "diff.h"
 #include "tidemark/ledger.h"
 #include "tool.h"
 
 #define DIFF_TOP 20
-
-// One of the two runs.
-typedef struct diff_side {
-  tide_trace* trace;
-  size_t device;
-  tool_sites sites;
-  tide_ledger_peaks peaks;
-  size_t entry_count;
-  uint64_t actions[TIDE_ACTION_COUNT];
-  bool has_stacks;
-  bool knows_reserved;
-  tool_sums streams;   // by handle, in the order of their first request
-  tool_sums by_site;   // by the hash of the call site
-  tool_sums by_stack;  // by the hash of the stack, and size
-  tool_sums by_size;   // by size, and the number of the stream
-} diff_side;
 
 // ---------------------------------------------------------------------------------------------------
 // One run
 
 // The number of a stream: 0 for the default stream, the others in the order of their first request. Handles
 // are addresses, which differ from run to run.
-static uint64_t side_stream(const diff_side* side, uint64_t handle) {
+static uint64_t side_stream(const tool_diff_side* side, uint64_t handle) {
   if (handle == 0) return 0;
   const tool_sum* const found = tool_sums_find(&side->streams, handle, 0);
   return found != NULL ? (uint64_t)(found - side->streams.items) + 1 : side->streams.count + 1;
 }
 
-static void side_add_block(diff_side* side, const tide_ledger_segment* segment,
+static void side_add_block(tool_diff_side* side, const tide_ledger_segment* segment,
                            const tide_ledger_block* block) {
   if (block->state == TIDE_BLOCK_INACTIVE) return;
   const uint64_t bytes = (block->requested_bytes + 511) & ~(uint64_t)511;
@@ -55,7 +38,7 @@ static void side_add_block(diff_side* side, const tide_ledger_segment* segment,
   (void)tool_sums_add(&side->by_size, bytes, side_stream(side, segment->stream), bytes);
 }
 
-static int side_sum(diff_side* side, tide_ledger* ledger) {
+static int side_sum(tool_diff_side* side, tide_ledger* ledger) {
   tool_picture picture;
   const int status = tool_picture_take(ledger, side->peaks.live.at, &picture);
   if (status != TOOL_DONE) return status;
@@ -67,7 +50,7 @@ static int side_sum(diff_side* side, tide_ledger* ledger) {
   return TOOL_DONE;
 }
 
-static int side_look(diff_side* side) {
+static int side_look(tool_diff_side* side) {
   tide_ledger* ledger = NULL;
   if (tide_ledger_new(side->trace, side->device, &ledger) != TIDE_OK) return tool_fail("%s", tool_error());
   side->peaks = tide_ledger_get_peaks(ledger);
@@ -83,15 +66,30 @@ static int side_look(diff_side* side) {
   return status;
 }
 
-static int side_open(diff_side* side, const tool_call* call, int operand) {
-  int status = tool_trace_read(call->operands[operand], &side->trace);
+static int side_open(tool_diff_side* side, const tool_call* call, int operand) {
+  const int status = tool_trace_read(call->operands[operand], &side->trace);
   if (status != TOOL_DONE) return status;
   tool_sites_init(&side->sites, side->trace);
-  status = tool_device_choose(call, side->trace, &side->device);
-  return status == TOOL_DONE ? side_look(side) : status;
+  return tool_device_choose(call, side->trace, &side->device);
 }
 
-static void side_close(diff_side* side) {
+static bool side_has_device(const tool_diff_side* side, size_t device) {
+  size_t count = 0;
+  (void)tide_trace_entries(side->trace, device, &count);
+  return count > 0 || tool_device_has_segments(side->trace, device);
+}
+
+// Without --device, both sides are looked at on one device, if both have it: the one of A, unless only B ran
+// out of memory.
+static void sides_agree(tool_diff_side* a, tool_diff_side* b) {
+  uint64_t at = 0;
+  const bool is_b = !tool_device_first_refusal(a->trace, a->device, &at) &&
+                    tool_device_first_refusal(b->trace, b->device, &at);
+  const size_t device = is_b ? b->device : a->device;
+  if (side_has_device(a, device) && side_has_device(b, device)) a->device = b->device = device;
+}
+
+static void side_close(tool_diff_side* side) {
   tool_sums_fini(&side->streams);
   tool_sums_fini(&side->by_site);
   tool_sums_fini(&side->by_stack);
@@ -161,7 +159,7 @@ typedef struct diff_figure {
 
 #define DIFF_FIGURES 9
 
-static void side_figures(const diff_side* side, diff_figure out[DIFF_FIGURES]) {
+static void side_figures(const tool_diff_side* side, diff_figure out[DIFF_FIGURES]) {
   const uint64_t* const n = side->actions;
   const uint64_t made = n[TIDE_ACTION_SEGMENT_ALLOC] + n[TIDE_ACTION_SEGMENT_MAP];
   const uint64_t given_back = n[TIDE_ACTION_SEGMENT_FREE] + n[TIDE_ACTION_SEGMENT_UNMAP];
@@ -182,7 +180,7 @@ static void side_figures(const diff_side* side, diff_figure out[DIFF_FIGURES]) {
 }
 
 // A value that is unknown in one of the two does not count as a difference.
-static bool figures_are_same(const diff_side* a, const diff_side* b) {
+static bool figures_are_same(const tool_diff_side* a, const tool_diff_side* b) {
   diff_figure left[DIFF_FIGURES];
   diff_figure right[DIFF_FIGURES];
   side_figures(a, left);
@@ -194,7 +192,7 @@ static bool figures_are_same(const diff_side* a, const diff_side* b) {
 }
 
 // Not a number if it is unknown.
-static double side_utilisation(const diff_side* side) {
+static double side_utilisation(const tool_diff_side* side) {
   return side->knows_reserved ? tool_utilisation(side->peaks.live.bytes, side->peaks.reserved.bytes)
                               : (double)NAN;
 }
@@ -219,7 +217,8 @@ static void count_change_emit(tool_emit* emit, const tool_call* call, uint64_t a
   change_emit_text(emit, a > b ? '-' : '+', text);
 }
 
-static void utilisation_emit(tool_emit* emit, const tool_call* call, const diff_side* a, const diff_side* b) {
+static void utilisation_emit(tool_emit* emit, const tool_call* call, const tool_diff_side* a,
+                             const tool_diff_side* b) {
   const double left = side_utilisation(a);
   const double right = side_utilisation(b);
   char text[TOOL_SIZE_TEXT];
@@ -251,7 +250,8 @@ static void figure_emit(tool_emit* emit, const tool_call* call, const diff_figur
   else count_change_emit(emit, call, a->value, b->value);
 }
 
-static void figures_emit(tool_emit* emit, const tool_call* call, const diff_side* a, const diff_side* b) {
+static void figures_emit(tool_emit* emit, const tool_call* call, const tool_diff_side* a,
+                         const tool_diff_side* b) {
   static const tool_column columns[] = { { "name", "" }, { "a", "A" }, { "b", "B" }, { "change", "change" } };
   diff_figure left[DIFF_FIGURES];
   diff_figure right[DIFF_FIGURES];
@@ -274,18 +274,18 @@ static void holder_row_emit(tool_emit* emit, const diff_row* row) {
 }
 
 // Stacks can be compared only if both runs have some.
-static bool sides_have_stacks(const diff_side* a, const diff_side* b) {
+static bool sides_have_stacks(const tool_diff_side* a, const tool_diff_side* b) {
   return a->has_stacks && b->has_stacks;
 }
 
-static void row_emit_site(tool_emit* emit, const diff_row* row, diff_side* a, diff_side* b) {
+static void row_emit_site(tool_emit* emit, const diff_row* row, tool_diff_side* a, tool_diff_side* b) {
   char text[TOOL_SITE_TEXT];
   tool_sites* const sites = row->a.count > 0 ? &a->sites : &b->sites;
   const uint32_t stack = row->a.count > 0 ? row->a.stack : row->b.stack;
   tool_emit_text(emit, NULL, NULL, tool_site_text(sites, tool_sites_find(sites, stack), text));
 }
 
-static void sites_emit(tool_emit* emit, const tool_call* call, diff_side* a, diff_side* b,
+static void sites_emit(tool_emit* emit, const tool_call* call, tool_diff_side* a, tool_diff_side* b,
                        const diff_rows* rows, size_t top) {
   static const tool_column columns[] = {
     { "a_blocks", "A blocks" }, { "b_blocks", "B blocks" }, { "a_bytes", NULL },
@@ -302,7 +302,7 @@ static void sites_emit(tool_emit* emit, const tool_call* call, diff_side* a, dif
   tool_emit_table_end(emit);
 }
 
-static void stacks_emit(tool_emit* emit, const tool_call* call, diff_side* a, diff_side* b,
+static void stacks_emit(tool_emit* emit, const tool_call* call, tool_diff_side* a, tool_diff_side* b,
                         const diff_rows* rows, size_t top) {
   static const tool_column columns[] = {
     { "size", "size" },  { "a_blocks", "A blocks" }, { "b_blocks", "B blocks" },   { "a_bytes", NULL },
@@ -337,19 +337,20 @@ static void sizes_emit(tool_emit* emit, const tool_call* call, const diff_rows* 
   tool_emit_table_end(emit);
 }
 
-static int diff_answer(const tool_call* call, diff_side* a, diff_side* b, size_t top) {
+static int diff_answer(const tool_call* call, tool_diff_side* a, tool_diff_side* b, size_t top) {
   diff_rows call_sites = rows_of(&a->by_site, &b->by_site);
   diff_rows stacks = rows_of(&a->by_stack, &b->by_stack);
   if (!sides_have_stacks(a, b)) call_sites.count = stacks.count = 0;
   diff_rows sizes = rows_of(&a->by_size, &b->by_size);
-  const bool is_same = figures_are_same(a, b) && stacks.count == 0 && sizes.count == 0;
+  const bool is_same = figures_are_same(a, b) && stacks.count == 0 && sizes.count == 0 &&
+                       tool_diff_count_settings(a, b) == 0;
   const bool is_cut = tide_trace_get_about(a->trace).is_cut || tide_trace_get_about(b->trace).is_cut;
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_same", NULL, is_same);
   tool_emit_bool(emit, "is_cut", NULL, is_cut);
-  if (is_same)
-    tool_emit_words(emit, "No differences: the peaks are equal, and so are the blocks held at them.");
+  tool_diff_emit_verdict(emit, a, b, is_same);
   figures_emit(emit, call, a, b);
+  tool_diff_emit_settings(emit, call, a, b);
   if (a->has_stacks != b->has_stacks)
     tool_emit_words(emit, "Only one of the two files has stacks, so call sites cannot be compared.");
   sites_emit(emit, call, a, b, &call_sites, top);
@@ -369,10 +370,13 @@ static int diff_run(const tool_call* call) {
   size_t top = 0;
   int status = tool_top_parse(call, DIFF_TOP, &top);
   if (status != TOOL_DONE) return status;
-  diff_side a = { .trace = NULL };
-  diff_side b = { .trace = NULL };
+  tool_diff_side a = { .trace = NULL };
+  tool_diff_side b = { .trace = NULL };
   status = side_open(&a, call, 0);
   if (status == TOOL_DONE) status = side_open(&b, call, 1);
+  if (status == TOOL_DONE && tool_option_value(call, "device") == NULL) sides_agree(&a, &b);
+  if (status == TOOL_DONE) status = side_look(&a);
+  if (status == TOOL_DONE) status = side_look(&b);
   if (status == TOOL_DONE) status = diff_answer(call, &a, &b, top);
   side_close(&a);
   side_close(&b);
@@ -390,7 +394,10 @@ const tool_verb tool_diff = {
   .name = "diff",
   .summary = "show what changed between two runs",
   .operands = "A B",
-  .text = "Compares peaks, counts, and who holds memory at the peak of allocated memory: by call site, and "
+  .text = "The first paragraph is the verdict: which run needs more, whether because more is live or because "
+          "more is wasted, and whether settings and requests differ.\n\n"
+          "Compares peaks, counts, recorded settings, and who holds memory at the peak of allocated memory: "
+          "by call site, and "
           "by stack and size, if both files have stacks, and by size and stream. Blocks are matched by "
           "stack and size (rounded up to 512 bytes), not by address. Streams are numbered in the order of "
           "their first request; 0 is the default stream. The largest changes come first.\n\n"

@@ -52,7 +52,7 @@ typedef struct tool_grid_style {
   bool has_heading;  // the first row is one
   bool has_color;
   size_t width;    // of a line; texts are wrapped to fit; 0: no limit
-  bool truncates;  // the last column of texts is truncated instead of wrapped
+  bool truncates;  // texts are truncated instead of wrapped, but for the first column
 } tool_grid_style;
 
 // Adds a cell with a sanitised copy of the text.

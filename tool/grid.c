@@ -3,9 +3,8 @@
 //
 // Cells in columns. A column is as wide as its widest cell. It is aligned to the right if every cell below
 // the heading is a number or "-", and to the left otherwise. Lines have no trailing blanks. Every size has
-// its own unit. If a line is too wide, the last text column becomes narrower, and then the first column. The
-// text of a narrow column is wrapped; on request the last text column is truncated instead, but never the
-// first, which identifies the line.
+// its own unit. If a line is too wide, the widest text columns become narrower, and then the first column. The
+// text of a narrow column is wrapped, or on request truncated, but never the first, which identifies the line.
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,25 +63,28 @@ typedef struct column_shape {
   bool is_number;
 } column_shape;
 
-// Narrows a text column by `excess`, but not below `narrowest`. Returns what remains of the excess.
-static size_t shape_narrow(column_shape* shape, size_t excess, size_t narrowest) {
-  const size_t spare = shape->width > narrowest ? shape->width - narrowest : 0;
-  const size_t taken = shape->is_number ? 0 : excess < spare ? excess : spare;
-  shape->width -= taken;
-  return excess - taken;
+// The widest text column that may become narrower, the last of several; NULL if there is none. The first
+// column is taken only if there is no other.
+static column_shape* shapes_widest(column_shape* shapes, size_t count) {
+  column_shape* widest = NULL;
+  for (size_t i = 1; i < count; i++) {
+    if (shapes[i].is_number || shapes[i].width <= NARROWEST) continue;
+    if (widest == NULL || shapes[i].width >= widest->width) widest = &shapes[i];
+  }
+  if (widest != NULL || shapes[0].is_number || shapes[0].width <= NARROWEST_FIRST) return widest;
+  return &shapes[0];
 }
 
 // Narrows text columns so that a line has at most `width` columns, if possible.
 static void shapes_fit(column_shape* shapes, size_t count, size_t width) {
   size_t total = GAP * (count - 1);
   for (size_t i = 0; i < count; i++) total += shapes[i].width;
-  size_t excess = total > width ? total - width : 0;
-  for (size_t i = count; i-- > 1 && excess > 0;) {
-    if (shapes[i].is_number) continue;
-    excess = shape_narrow(&shapes[i], excess, NARROWEST);
-    break;
+  while (total > width) {
+    column_shape* const widest = shapes_widest(shapes, count);
+    if (widest == NULL) return;
+    widest->width--;
+    total--;
   }
-  (void)shape_narrow(&shapes[0], excess, NARROWEST_FIRST);
 }
 
 // The bytes of the first `columns` code points of a text.

@@ -101,9 +101,7 @@ const char* tool_size_text(uint64_t bytes, char out[TOOL_SIZE_TEXT]) {
   return tool_size_in(bytes, tool_size_unit(bytes), out);
 }
 
-static bool size_looks_like_none(uint64_t bytes, const char* text) {
-  return bytes != 0 && strncmp(text, "0.00 ", 5) == 0;
-}
+static bool text_is_none(const char* text) { return strncmp(text, "0.00 ", 5) == 0; }
 
 void tool_size_pair(uint64_t a, uint64_t b, char out_a[TOOL_SIZE_TEXT], char out_b[TOOL_SIZE_TEXT]) {
   for (tool_unit unit = tool_size_unit(a > b ? a : b);; unit--) {
@@ -111,7 +109,7 @@ void tool_size_pair(uint64_t a, uint64_t b, char out_a[TOOL_SIZE_TEXT], char out
     (void)tool_size_in(b, unit, out_b);
     if (unit == TOOL_UNIT_B || a == b || strcmp(out_a, out_b) != 0) break;
   }
-  if (!size_looks_like_none(a, out_a) && !size_looks_like_none(b, out_b)) return;
+  if (!text_is_none(out_a) && !text_is_none(out_b)) return;
   (void)tool_size_text(a, out_a);
   (void)tool_size_text(b, out_b);
 }
