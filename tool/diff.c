@@ -85,8 +85,10 @@ static void sides_agree(tool_diff_side* a, tool_diff_side* b) {
   uint64_t at = 0;
   const bool is_b = !tool_device_first_refusal(a->trace, a->device, &at) &&
                     tool_device_first_refusal(b->trace, b->device, &at);
-  const size_t device = is_b ? b->device : a->device;
-  if (side_has_device(a, device) && side_has_device(b, device)) a->device = b->device = device;
+  const size_t wanted = is_b ? b->device : a->device;
+  const size_t other = is_b ? a->device : b->device;
+  if (side_has_device(a, wanted) && side_has_device(b, wanted)) a->device = b->device = wanted;
+  else if (side_has_device(a, other) && side_has_device(b, other)) a->device = b->device = other;
 }
 
 static void side_close(tool_diff_side* side) {
@@ -343,7 +345,7 @@ static int diff_answer(const tool_call* call, tool_diff_side* a, tool_diff_side*
   if (!sides_have_stacks(a, b)) call_sites.count = stacks.count = 0;
   diff_rows sizes = rows_of(&a->by_size, &b->by_size);
   const bool is_same = figures_are_same(a, b) && stacks.count == 0 && sizes.count == 0 &&
-                       tool_diff_count_settings(a, b) == 0;
+                       tool_diff_count_settings(a, b) == 0 && tool_diff_has_same_requests(a, b);
   const bool is_cut = tide_trace_get_about(a->trace).is_cut || tide_trace_get_about(b->trace).is_cut;
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_same", NULL, is_same);

@@ -33,6 +33,8 @@ typedef struct tool_diff_requests {
 } tool_diff_requests;
 
 tool_diff_requests tool_diff_compare_requests(const tool_diff_side* a, const tool_diff_side* b);
+// Are all the same? Also if one of the files has no entries, so that its requests are unknown.
+bool tool_diff_has_same_requests(const tool_diff_side* a, const tool_diff_side* b);
 
 // The number of recorded settings that differ. A setting that only one of the files has is not compared.
 size_t tool_diff_count_settings(const tool_diff_side* a, const tool_diff_side* b);

@@ -43,6 +43,11 @@ static bool requests_are_same(const tool_diff_requests* r) {
   return r->same == r->a_count && r->same == r->b_count;
 }
 
+bool tool_diff_has_same_requests(const tool_diff_side* a, const tool_diff_side* b) {
+  const tool_diff_requests found = tool_diff_compare_requests(a, b);
+  return a->entry_count == 0 || b->entry_count == 0 || requests_are_same(&found);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Settings
 
@@ -261,7 +266,7 @@ void tool_diff_emit_verdict(tool_emit* emit, const tool_diff_side* a, const tool
   const tool_diff_requests requests = tool_diff_compare_requests(a, b);
   tool_words w = { .length = 0 };
   if (is_same) {
-    tool_words_add(&w, "No differences: the peaks are equal, and so are the blocks held at them.");
+    tool_words_add(&w, "No differences: requests and peaks are equal, and so are the blocks held at them.");
   } else {
     words_add_need(&w, a, b);
     words_add_refusals(&w, a, b);
