@@ -5,7 +5,6 @@
 #include "devices.h"
 
 #include "picture.h"
-#include "tidemark/ledger.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Which device
@@ -63,26 +62,32 @@ static bool device_has_data(const tide_trace* trace, size_t device) {
   return device_entry_count(trace, device) > 0 || tool_device_has_segments(trace, device);
 }
 
-static int device_emit(tool_emit* emit, const tide_trace* trace, size_t device) {
-  tide_ledger* ledger = NULL;
+static void device_emit(tool_emit* emit, const tide_trace* trace, size_t device,
+                        const tide_ledger_peaks* peaks) {
   uint64_t actions[TIDE_ACTION_COUNT];
   const size_t entry_count = tool_device_actions(trace, device, actions);
   const bool is_known = tool_device_knows_reserved(trace, device);
-  if (tide_ledger_new(trace, device, &ledger) != TIDE_OK) return tool_fail("%s", tool_error());
-  const tide_ledger_peaks peaks = tide_ledger_get_peaks(ledger);
-  tide_ledger_free(ledger);
+  const double utilisation = tool_utilisation(peaks->live.bytes, peaks->reserved.bytes);
   tool_emit_row(emit);
   tool_emit_uint(emit, NULL, NULL, device);
   tool_emit_uint(emit, NULL, NULL, entry_count);
-  tool_emit_bytes(emit, NULL, NULL, peaks.live.bytes);
-  tool_emit_bytes_if(emit, is_known, NULL, NULL, peaks.reserved.bytes);
-  tool_emit_share(emit, NULL, NULL,
-                  is_known ? tool_utilisation(peaks.live.bytes, peaks.reserved.bytes) : (double)NAN);
+  tool_emit_bytes(emit, NULL, NULL, peaks->live.bytes);
+  tool_emit_bytes_if(emit, is_known, NULL, NULL, peaks->reserved.bytes);
+  tool_emit_share(emit, NULL, NULL, is_known ? utilisation : (double)NAN);
   tool_emit_uint(emit, NULL, NULL, actions[TIDE_ACTION_OOM]);
+}
+
+static int device_follow(tool_emit* emit, const tide_trace* trace, size_t device) {
+  tide_ledger* ledger = NULL;
+  if (tide_ledger_new(trace, device, &ledger) != TIDE_OK) return tool_fail("%s", tool_error());
+  const tide_ledger_peaks peaks = tide_ledger_get_peaks(ledger);
+  tide_ledger_free(ledger);
+  device_emit(emit, trace, device, &peaks);
   return TOOL_DONE;
 }
 
-static int rows_emit(tool_emit* emit, const tide_trace* trace, size_t described) {
+static int rows_emit(tool_emit* emit, const tide_trace* trace, size_t described,
+                     const tide_ledger_peaks* peaks) {
   static const tool_column columns[] = {
     { "device", "device" },
     { "entries", "entries" },
@@ -94,9 +99,9 @@ static int rows_emit(tool_emit* emit, const tide_trace* trace, size_t described)
   const size_t count = tool_device_count(trace);
   int status = TOOL_DONE;
   tool_emit_table(emit, "devices", columns, sizeof columns / sizeof columns[0]);
-  if (device_has_data(trace, described)) status = device_emit(emit, trace, described);
+  if (device_has_data(trace, described)) device_emit(emit, trace, described, peaks);
   for (size_t i = 0; i < count && status == TOOL_DONE; i++) {
-    if (i != described && device_has_data(trace, i)) status = device_emit(emit, trace, i);
+    if (i != described && device_has_data(trace, i)) status = device_follow(emit, trace, i);
   }
   tool_emit_table_end(emit);
   return status;
@@ -110,11 +115,12 @@ static void choice_emit(tool_emit* emit, const tool_call* call, const tide_trace
                   is_short ? "which ran out of memory first" : "the first with entries");
 }
 
-int tool_devices_emit(tool_emit* emit, const tool_call* call, const tide_trace* trace, size_t described) {
+int tool_devices_emit(tool_emit* emit, const tool_call* call, const tide_trace* trace, size_t described,
+                      const tide_ledger_peaks* peaks) {
   size_t count = 0;
   for (size_t i = 0; i < tool_device_count(trace); i++) count += device_has_data(trace, i);
   if (count < 2 && !call->is_json) return TOOL_DONE;
   tool_emit_title(emit, "Devices");
   if (count > 1) choice_emit(emit, call, trace, described);
-  return rows_emit(emit, trace, described);
+  return rows_emit(emit, trace, described, peaks);
 }

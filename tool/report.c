@@ -33,7 +33,7 @@ static int report_look(tool_diagnosis* r) {
   r->faults = tide_ledger_get_faults(r->ledger);
   r->peak_allocated = tool_moment_of(r->trace, r->device, r->peaks.live.at);
   r->peak_reserved = tool_moment_of(r->trace, r->device, r->peaks.reserved.at);
-  int status = tool_needed_find(r->trace, r->device, &r->needed);
+  int status = tool_needed_find(r->trace, r->device, r->peaks.live.bytes, r->ledger, &r->needed);
   if (status == TOOL_DONE) status = tool_where_find(r->trace, r->device, r->ledger, &r->where);
   if (status == TOOL_DONE) status = tool_picture_take(r->ledger, r->peaks.live.at, &r->peak);
   if (status == TOOL_DONE)
@@ -383,7 +383,7 @@ static int report_answer(tool_diagnosis* r) {
   else if (r->has_segments) where_emit_people(emit, r);
   tool_diagnosis_emit_ooms(emit, r);
   tool_diagnosis_emit_peak(emit, r);
-  const int status = tool_devices_emit(emit, r->call, r->trace, r->device);
+  const int status = tool_devices_emit(emit, r->call, r->trace, r->device, &r->peaks);
   if (status == TOOL_DONE) return tool_emit_end(emit);
   tool_emit_drop(emit);
   return status;

@@ -396,7 +396,9 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
   empties_emit(emit, &w->recording);
   verdict_emit(emit, w);
   tool_emit_uint(emit, "device", NULL, w->recording.device);
-  const int status = tool_devices_emit(emit, call, w->recording.trace, w->recording.device);
+  const tide_ledger_peaks peaks = { .live = { .bytes = w->recording.live_bytes },
+                                    .reserved = { .bytes = reserved } };
+  const int status = tool_devices_emit(emit, call, w->recording.trace, w->recording.device, &peaks);
   if (status == TOOL_DONE) return tool_emit_end(emit);
   tool_emit_drop(emit);
   return status;
@@ -418,7 +420,9 @@ static int whatif_work(const tool_call* call, whatif* w) {
   const tide_device_options recorded = tide_replay_recorded_options(w->recording.replay);
   w->trials.replay = w->recording.replay;
   int status = limit_choose(w);
-  if (status == TOOL_DONE) status = tool_needed_find(w->recording.trace, w->recording.device, &w->needed);
+  if (status == TOOL_DONE)
+    status =
+        tool_needed_find(w->recording.trace, w->recording.device, w->recording.live_bytes, NULL, &w->needed);
   if (status != TOOL_DONE) return status;
   tool_trials_add_usual(&w->trials, &recorded, true);
   if (policies != NULL) status = trials_add_words(&w->trials, policies);
