@@ -3,8 +3,8 @@
 //
 // Cells in columns. A column is as wide as its widest cell. It is aligned to the right if every cell below
 // the heading is a number or "-", and to the left otherwise. Lines have no trailing blanks. Every size has
-// its own unit. If a line is too wide, the widest text columns become narrower, and then the first column. The
-// text of a narrow column is wrapped, or on request truncated, but never the first, which identifies the line.
+// its own unit. If a line is too wide, the widest text columns become narrower. The text of a narrow column is
+// wrapped, or on request truncated, but never the first, which identifies the line.
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,16 +63,14 @@ typedef struct column_shape {
   bool is_number;
 } column_shape;
 
-// The widest text column that may become narrower, the last of several; NULL if there is none. The first
-// column is taken only if there is no other.
+// The widest text column that may become narrower, the last of several; NULL if there is none.
 static column_shape* shapes_widest(column_shape* shapes, size_t count) {
   column_shape* widest = NULL;
-  for (size_t i = 1; i < count; i++) {
-    if (shapes[i].is_number || shapes[i].width <= NARROWEST) continue;
+  for (size_t i = 0; i < count; i++) {
+    if (shapes[i].is_number || shapes[i].width <= (i == 0 ? NARROWEST_FIRST : NARROWEST)) continue;
     if (widest == NULL || shapes[i].width >= widest->width) widest = &shapes[i];
   }
-  if (widest != NULL || shapes[0].is_number || shapes[0].width <= NARROWEST_FIRST) return widest;
-  return &shapes[0];
+  return widest;
 }
 
 // Narrows text columns so that a line has at most `width` columns, if possible.

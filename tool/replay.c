@@ -86,6 +86,13 @@ static void scale_emit_words(tool_emit* emit, const tide_replay_options* o, cons
     tool_emit_words(emit, "All requests are multiplied by %g, also weights and optimizer states.", o->scale);
     return;
   }
+  if (r->unscaled_blocks == 0) {
+    tool_emit_words(emit,
+                    "Multiplied by %g: every request. No block lives for more than half of the recording, as "
+                    "weights and optimizer states would; such blocks would keep their size.",
+                    o->scale);
+    return;
+  }
   tool_emit_words(emit,
                   "Multiplied by %g: every request but %llu block%s (%s). A block that lives for more than "
                   "half of the recording keeps its size: it belongs to no step that the recording has twice, "

@@ -162,11 +162,8 @@ static void blockers_emit(tool_emit* emit, tool_diagnosis* r) {
 
 static void trials_emit(tool_emit* emit, const tool_diagnosis* r) {
   static const tool_column columns[] = {
-    { "settings", "setting" },
-    { "is_served", "serves the request" },
-    { "runs_through", "completes" },
-    { "first_oom", "refused at entry" },
-    { "peak_reserved", "peak reserved" },
+    { "settings", "setting" },     { "is_served", "serves it" },    { "runs_through", "completes" },
+    { "first_oom", "refused at" }, { "peak_reserved", "reserved" },
   };
   char limit[TOOL_SIZE_TEXT];
   char text[TOOL_POLICY_TEXT];
