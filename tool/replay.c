@@ -109,6 +109,7 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   char text[TOOL_POLICY_TEXT];
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_cut", NULL, about.is_cut);
+  tool_emit_uint(emit, "device", "device", recording->device);
   tool_emit_text(emit, "policy", "policy", tool_policy_names[o->device->policy]);
   tool_emit_text(emit, "settings", NULL, tool_policy_settings(o->device, text));
   tool_emit_text(emit, NULL, "settings", text[0] != '\0' ? text : "(defaults)");
