@@ -3,8 +3,8 @@
 //
 // Cells in columns. A column is as wide as its widest cell. It is aligned to the right if every cell below
 // the heading is a number or "-", and to the left otherwise. Lines have no trailing blanks. Every size has
-// its own unit. If a line is too wide, the widest text columns become narrower. The text of a narrow column is
-// wrapped, or on request truncated, but never the first, which identifies the line.
+// its own unit. If a line is too wide, the widest text columns become narrower. The text of a narrow column
+// is wrapped, or on request truncated, but never the first, which identifies the line.
 #include <stdlib.h>
 #include <string.h>
 

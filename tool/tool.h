@@ -197,7 +197,8 @@ void tool_emit_bytes(tool_emit* emit, const char* key, const char* label, uint64
 void tool_emit_change(tool_emit* emit, const char* key, const char* label, uint64_t a, uint64_t b);
 // A number that is not finite is null in JSON and "-" in text.
 void tool_emit_real(tool_emit* emit, const char* key, const char* label, double value, int decimals);
-// A share, such as a utilisation: a fraction with four decimals in JSON, percent in text; not finite as above.
+// A share, such as a utilisation: a fraction with four decimals in JSON, percent in text; not finite: as
+// above.
 void tool_emit_share(tool_emit* emit, const char* key, const char* label, double share);
 void tool_emit_bool(tool_emit* emit, const char* key, const char* label, bool value);  // text: yes, no
 // Any text, which is sanitised (display.h). NULL is null in JSON and "-" in text.

@@ -232,9 +232,10 @@ static void rows_emit(tool_emit* emit, const tool_call* call, const whatif* w) {
     if (is_shown) row_emit(emit, w, row);
   }
   tool_emit_table_end(emit);
-  if (has_own) tool_emit_words(emit, "* Tidemark has it, but not PyTorch.");
+  if (has_own) tool_emit_words(emit, "* Tidemark has this setting, PyTorch does not.");
   if (hidden > 0)
-    tool_emit_words(emit, "Not better than the recorded setting: %zu more, which --all shows.", hidden);
+    tool_emit_words(emit, "Settings that are not better than the recorded one: %zu; --all shows them.",
+                    hidden);
 }
 
 // Some settings run in less than the limit, but not in the limit itself.
@@ -317,7 +318,7 @@ static void keep_emit(tool_emit* emit, const whatif* w) {
   if (least == NULL || recorded == 0 || !tool_is_clearly_less(least->smallest_bytes, recorded)) return;
   tool_size_pair(least->smallest_bytes, recorded, sizes[0], sizes[1]);
   tool_emit_words(emit, "If memory is short: %s runs in %s, the recorded setting in %s.",
-                  tool_policy_text(&least->device, text), sizes[0], sizes[1]);
+                  setting_text(&least->device, text), sizes[0], sizes[1]);
 }
 
 static void least_words(tool_words* words, const char* before, const tool_trial* least) {
