@@ -2,7 +2,8 @@
 // Copyright the Tidemark authors
 //
 // The verdict of tidemark diff. Reserved memory at its peak is live memory at its peak plus waste, so a
-// difference in it has two parts. Settings and requests are compared to tell where they come from. O(entries).
+// difference in it has two parts. Settings and requests are compared to tell where these come from:
+// O(entries).
 #include <stdlib.h>
 #include <string.h>
 
