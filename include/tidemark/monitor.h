@@ -104,12 +104,14 @@ typedef struct tide_monitor_row {
 // A process that has a page.
 typedef struct tide_monitor_process {
   int64_t pid;
-  // False: it runs in another PID namespace, such as a container. `pid` is its number there.
+  // False: it runs in another PID namespace, such as that of a container. `pid` is its number there.
   bool is_in_namespace;
-  uint32_t row_count;   // caches that are shown
-  uint32_t left_out;    // caches for which the page has no room
-  uint64_t opened_ns;   // when the page was opened; since 1970
-  uint64_t updated_ns;  // when it was written last; more than some seconds ago if the process is stopped
+  uint64_t pid_namespace;  // the number of its namespace; 0: not known
+  uint32_t copy;           // counts from 0 if a process has several copies of the library
+  uint32_t row_count;      // caches that are shown
+  uint32_t left_out;       // caches for which the page has no room
+  uint64_t opened_ns;      // when the page was opened; since 1970
+  uint64_t updated_ns;     // when it was written last; more than some seconds ago if the process is stopped
   char command[TIDE_MONITOR_COMMAND];  // how it was started; may be truncated
   char version[16];                    // of its library
 } tide_monitor_process;

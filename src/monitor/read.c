@@ -60,6 +60,12 @@ static bool name_take(void* user, const char* name) {
   return true;
 }
 
+// The last part of a name.
+static uint32_t name_copy(const char* name) {
+  const char* const dash = strrchr(name, '-');
+  return dash != NULL ? (uint32_t)strtoul(dash + 1, NULL, 10) : 0;
+}
+
 static int name_compare(const void* a, const void* b) {
   const page_name* const x = a;
   const page_name* const y = b;
@@ -107,6 +113,7 @@ static void page_load(page_reading* reading, int file, const tide__page_head* he
   tide_monitor_process* const process = &reading->process;
   *process = (tide_monitor_process){ .pid = (int64_t)head->pid,
                                      .is_in_namespace = head->space == tide__sys_process_space(),
+                                     .pid_namespace = head->space,
                                      .row_count = count,
                                      .left_out = state.left_out,
                                      .opened_ns = head->opened_ns,
@@ -127,6 +134,7 @@ static bool page_read(page_reading* reading, const page_name* it) {
                         head.row_bytes == sizeof(tide_monitor_row);
   if (is_dead) (void)tide__sys_folder_remove(reading->folders[it->folder], it->name);
   if (is_known) page_load(reading, file, &head);
+  if (is_known) reading->process.copy = name_copy(it->name);
   tide__sys_file_close(file);
   return is_known;
 }
