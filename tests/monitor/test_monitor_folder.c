@@ -269,34 +269,44 @@ T_TEST(test_monitor_folder__shared_memory_comes_second) {
 long syscall(long number, ...);  // beyond POSIX
 
 // Process 1 of another PID namespace, which lives until it is killed.
-static int contained_run(void* user) {
-  const int* const pipes = user;
-  char byte = 'x';
+static _Noreturn void contained_run(int ready) {
   tide_cpu_cache* cpu = NULL;
   T_OK(tide_cpu_new(NULL, &cpu));
   T_OK(tide_monitor_update());
   T_EQ(getpid(), 1);
-  T_EQ(write(pipes[1], &byte, 1), 1);
+  T_EQ(write(ready, "x", 1), 1);
   for (;;) (void)pause();
 }
 
-T_TEST(test_monitor_folder__a_process_of_another_namespace) {
-  int pipes[2];
+// Runs it, and kills it when `over` is closed.
+static _Noreturn void container_run(int ready, int over) {
   char byte = 0;
-  int status = 0;
+  if (syscall(SYS_unshare, CLONE_NEWPID_FLAG) != 0) _exit(77);
+  const pid_t inner = fork();
+  if (inner == 0) contained_run(ready);
+  T_EQ(close(ready), 0);
+  T_EQ(read(over, &byte, 1), 0);
+  T_EQ(kill(inner, SIGKILL), 0);
+  T_EQ(waitpid(inner, NULL, 0), inner);
+  _exit(0);
+}
+
+T_TEST(test_monitor_folder__a_process_of_another_namespace) {
+  int ready[2];
+  int over[2];
+  char byte = 0;
   folder_make();
-  T_EQ(pipe(pipes), 0);
+  T_EQ(pipe(ready), 0);
+  T_EQ(pipe(over), 0);
   const pid_t child = fork();
+  T_LE(0, child);
   if (child == 0) {
-    if (syscall(SYS_unshare, CLONE_NEWPID_FLAG) != 0) _exit(77);
-    const pid_t inner = fork();
-    if (inner == 0) _exit(contained_run(pipes));
-    (void)waitpid(inner, &status, 0);
-    _exit(0);
+    T_EQ(close(over[1]), 0);
+    container_run(ready[1], over[0]);
   }
-  T_EQ(close(pipes[1]), 0);
-  if (read(pipes[0], &byte, 1) != 1) {
-    T_EQ(waitpid(child, &status, 0), child);
+  T_EQ(close(ready[1]), 0);
+  if (read(ready[0], &byte, 1) != 1) {
+    T_EQ(waitpid(child, NULL, 0), child);
     folder_remove();
     t_skip("this process may not make a PID namespace");
   }
@@ -306,14 +316,8 @@ T_TEST(test_monitor_folder__a_process_of_another_namespace) {
   T_CHECK(!seen->all[0].process.is_in_namespace);
   T_EQ(seen->all[0].row.kind, TIDE_MONITOR_CPU);
   T_EQ(folder_count(NULL), 1);
-  char path[64];
-  long inner = 0;
-  (void)snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)child, (int)child);
-  FILE* const list = fopen(path, "r");
-  if (list == NULL || fscanf(list, "%ld", &inner) != 1) T_FAIL("%s cannot be read", path);
-  T_EQ(fclose(list), 0);
-  T_EQ(kill((pid_t)inner, SIGKILL), 0);
-  T_EQ(waitpid(child, &status, 0), child);
+  T_EQ(close(over[1]), 0);
+  T_EQ(waitpid(child, NULL, 0), child);
   T_EQ(look()->count, 0);
   T_EQ(folder_count(NULL), 0);
   folder_remove();
