@@ -6,7 +6,8 @@
 
 tidemark_sources(TIDEMARK_PRELOAD_SOURCES "${PROJECT_SOURCE_DIR}/preload/*.c"
                  "${PROJECT_SOURCE_DIR}/src/base/*.c" "${PROJECT_SOURCE_DIR}/src/memory/*.c"
-                 "${PROJECT_SOURCE_DIR}/src/core/*.c" "${PROJECT_SOURCE_DIR}/src/cpu/*.c")
+                 "${PROJECT_SOURCE_DIR}/src/core/*.c" "${PROJECT_SOURCE_DIR}/src/cpu/*.c"
+                 "${PROJECT_SOURCE_DIR}/src/monitor/*.c")
 file(GLOB TIDEMARK_PRELOAD_OWN_SOURCES "${PROJECT_SOURCE_DIR}/preload/*.c")
 set(TIDEMARK_PRELOAD_MAP "${PROJECT_SOURCE_DIR}/cmake/tidemark_preload.map")
 

@@ -113,6 +113,9 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
   tidemark_test(command "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run" ${TIDEMARK_COMMAND_PARTS})
   tidemark_test(command_numbers "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run-numbers"
                 ${TIDEMARK_COMMAND_PARTS})
+  tidemark_test_program(monitor_publisher tests/monitor/publisher.c)
+  tidemark_test(command_top "${CMAKE_COMMAND}" -E env "TIDEMARK_PUBLISHER=$<TARGET_FILE:monitor_publisher>"
+                "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run-top")
   tidemark_test(recordings_tide "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-tide")
 elseif(TARGET tidemark_tool)
   message(STATUS "python3 not found: the test of the command as a whole is off")

@@ -255,5 +255,6 @@ extern const tool_verb tool_verify;
 extern const tool_verb tool_convert;
 extern const tool_verb tool_diff;
 extern const tool_verb tool_machines;
+extern const tool_verb tool_top;
 
 #endif

@@ -13,7 +13,8 @@
 // - A call that can fail returns tide_status. Results come through the last parameters, which are set to
 //   zero, NULL or false if the call fails. A call that fails has changed nothing.
 // - Out of memory is an ordinary result: the object stays usable, and the call can be repeated.
-// - The library never aborts, prints, or reads the environment on its own.
+// - The library never aborts, prints, or reads the environment on its own. TIDEMARK_MONITOR is the exception:
+//   see monitor.h.
 // - Handles are opaque. An object made by a `_new` call is freed by the matching `_free` call. Freeing NULL
 //   is a no-op.
 // - Structs with a `size` field are initialised with their TIDE_..._INIT macro, and only grow at their end.

@@ -15,6 +15,7 @@
 #include "tidemark/machine.h"
 #include "tidemark/machine_ops.h"
 #include "tidemark/memory.h"
+#include "tidemark/monitor.h"
 #include "tidemark/pinned.h"
 #include "tidemark/plan.h"
 #include "tidemark/problem.h"

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/atomic.h"
@@ -116,6 +117,31 @@ int tide__sys_socket_connect(const char* name, int* out);
 void tide__sys_socket_wake(int socket);
 int tide__sys_socket_send(int socket, const void* bytes, size_t count, const int* files, size_t file_count);
 int tide__sys_socket_receive(int socket, void* bytes, size_t count, int* files, size_t file_count);
+
+// Files that processes of one user share by name (sys_folder.c). A folder or file that is a link, belongs to
+// another user (EPERM) or is open to others (EACCES) is refused.
+int tide__sys_folder_open(const char* path, bool makes, int* out);
+// Calls `visit` with each name until it returns false.
+int tide__sys_folder_visit(int folder, bool (*visit)(void* user, const char* name), void* user);
+int tide__sys_folder_remove(int folder, const char* name);
+// Makes a file of mode 0600 whose memory is allocated; EEXIST: the name is in use.
+int tide__sys_page_new(int folder, const char* name, uint64_t bytes, int* out);
+int tide__sys_page_open(int folder, const char* name, int* out);
+int tide__sys_page_age(int file, uint64_t* out_ns);  // since its last change
+// Does it still have a name, and so many bytes?
+bool tide__sys_page_is_whole(int file, uint64_t bytes);
+int tide__sys_page_get(int file, uint64_t offset, void* out, size_t bytes);  // ENODATA: it is too short
+int tide__sys_page_put(int file, uint64_t offset, const void* data, size_t bytes);
+
+// Who a process is: when it began, in ticks since the computer was started (0: there is no such process), the
+// PID namespace of this process, and how it was started.
+uint64_t tide__sys_process_start(int64_t process);
+uint64_t tide__sys_process_space(void);
+void tide__sys_command(char* out, size_t room);
+uint32_t tide__sys_user(void);
+// A variable of the environment; NULL if it is not set, or if the program has more rights than its user.
+const char* tide__sys_environment(const char* name);
+uint64_t tide__sys_wall_clock_ns(void);  // since 1970
 
 uint64_t tide__sys_random(void);
 

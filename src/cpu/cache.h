@@ -9,6 +9,7 @@
 //   caches.c             all caches of the process, and forks
 //   limits.c             allowances, age, recovery when memory runs out, and the helper thread
 //   cpu_stats.c          statistics
+//   monitor_row.c        what people who watch the cache see
 //   cpu_find.c           what is at an address
 //   cpu_release.c        slow and refused releases
 //   ending.c             the end of a cache, and blocks that outlive it
@@ -31,6 +32,7 @@
 #include "base/lock.h"
 #include "core/thread_cache.h"
 #include "cpu/slab.h"
+#include "monitor/monitored.h"
 #include "tidemark/cpu.h"
 
 #define TIDE__CHANGES_PER_FLUSH 256  // changes of a tally before it is added to the totals
@@ -82,6 +84,7 @@ struct tide_cpu_cache {
   tide__atomic_u32 helper_stop;
   bool has_helper;
   struct tide_cpu_cache* next;  // in the list of all caches, the oldest first; shared under its lock
+  tide__monitored monitored;
 };
 
 static inline void tide__cpu_count(tide_cpu_cache* cache, tide__cpu_counter counter, uint64_t n) {
@@ -99,6 +102,11 @@ static inline tide__zone* tide__zones_next(tide_cpu_cache* cache, const tide__zo
                                                   : zone->tcache->base.next;
   return tcache != NULL ? &((tide__cpu_tcache*)tcache)->zone : &cache->zone;
 }
+
+// ---------------------------------------------------------------------------------------------------
+// monitor_row.c: a tide__monitored_fill
+
+bool tide__cpu_row_fill(void* cache, tide_monitor_row* row);
 
 // ---------------------------------------------------------------------------------------------------
 // caches.c

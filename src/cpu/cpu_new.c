@@ -89,6 +89,7 @@ tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu_cache** out) 
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for a thread cache");
   }
   tide__caches_add(cache);
+  tide__monitored_add(&cache->monitored, cache, tide__cpu_row_fill);
   const tide_status status = tide__cpu_start_helper(cache);
   if (status == TIDE_OK) *out = cache;
   else tide_cpu_free(cache, NULL);

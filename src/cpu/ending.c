@@ -52,6 +52,7 @@ static uint64_t ending_count_live(const tide__zone* zone) {
 void tide_cpu_free(tide_cpu_cache* cache, uint64_t* out_orphans) {
   if (out_orphans != NULL) *out_orphans = 0;
   if (cache == NULL) return;
+  tide__monitored_remove(&cache->monitored);
   tide__cpu_stop_helper(cache);
   ending_wait(cache);
   uint64_t orphans = 0;

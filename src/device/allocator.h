@@ -30,6 +30,7 @@
 #include "core/map.h"
 #include "core/pools.h"
 #include "core/tally.h"
+#include "monitor/monitored.h"
 #include "tidemark/device.h"
 
 #define TIDE__REASON_TEXT 512
@@ -398,6 +399,8 @@ struct tide_device_cache {
   tide_device_stats totals_at_reset;  // when the sums were last set to 0
   uint64_t peak_large;                // the peak of active_bytes of large blocks; only a trim resets it
   uint64_t small_served;              // small requests so far; likewise
+
+  tide__monitored monitored;
 };
 
 // A request while it is being served.
@@ -420,5 +423,8 @@ typedef struct tide__request {
   bool is_borrowing;    // of the default pool, served from a pool with use_on_oom
   tide__pool* visited;  // a private pool that this request is a guest of
 } tide__request;
+
+// monitor_row.c: a tide__monitored_fill.
+bool tide__device_row_fill(void* cache, tide_monitor_row* row);
 
 #endif

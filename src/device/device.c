@@ -280,6 +280,7 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
   tide__store_relaxed(&device->limit, fraction_limit(device, wanted.memory_fraction));
   registry_add(device);
   tide__fork_watch(&device->fork_note, &device->detours, TIDE__IS_INHERITED);
+  tide__monitored_add(&device->monitored, device, tide__device_row_fill);
   *out = device;
   return TIDE_OK;
 }
@@ -428,6 +429,7 @@ static tide_status device_settle(tide_device_cache* device) {
 void tide_device_free(tide_device_cache* device) {
   if (device == NULL || tide__is_inherited(device)) return;
   tide_error error = *tide_last_error();
+  tide__monitored_remove(&device->monitored);
   tide__fork_unwatch(&device->fork_note);
   registry_remove(device);
   tide__offers_close(device);

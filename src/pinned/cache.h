@@ -35,6 +35,7 @@
 #include "core/stats.h"
 #include "core/stream_waits.h"
 #include "core/thread_cache.h"
+#include "monitor/monitored.h"
 #include "tidemark/pinned.h"
 
 #define TIDE__PIN_UNIT_SHIFT 9                        // block sizes are multiples of 512 bytes
@@ -236,6 +237,8 @@ struct tide_pinned_cache {
   tide__mutex totals_lock;                // guards all below, except the two statistics of waiting blocks
   tide_pinned_stats totals;               // `waiting` and `waiting_bytes` are under the lock of the waits
   int64_t class_blocks[TIDE__PIN_KINDS];  // over all pools
+
+  tide__monitored monitored;
 };
 
 // One request.

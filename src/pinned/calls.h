@@ -35,6 +35,11 @@ tide_status tide__pin_trim(tide_pinned_cache* pinned, uint64_t least_bytes, uint
                            uint32_t* out_count);
 
 // ---------------------------------------------------------------------------------------------------
+// monitor_row.c: a tide__monitored_fill
+
+bool tide__pinned_row_fill(void* cache, tide_monitor_row* row);
+
+// ---------------------------------------------------------------------------------------------------
 // poller.c
 
 tide_status tide__pin_helper_start(tide_pinned_cache* pinned);

@@ -136,6 +136,7 @@ tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* op
     return status;
   }
   tide__fork_watch(&pinned->fork_note, &pinned->unusual, TIDE__PIN_IS_INHERITED);
+  tide__monitored_add(&pinned->monitored, pinned, tide__pinned_row_fill);
   *out = pinned;
   return TIDE_OK;
 }
@@ -225,6 +226,7 @@ void tide_pinned_free(tide_pinned_cache* pinned, tide_pinned_leaks* out) {
   if (pinned == NULL || tide__pin_is_inherited(pinned)) return;
   tide_error before;
   tide__error_keep(&before);
+  tide__monitored_remove(&pinned->monitored);
   tide__fork_unwatch(&pinned->fork_note);
   tide__pin_helper_stop(pinned);
   tide__ignore(tide__pin_drain(pinned));
