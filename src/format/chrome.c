@@ -3,12 +3,19 @@
 //
 // A timeline in the JSON format of Chrome's tracing, which Perfetto opens. A device is a process with two
 // counters: the bytes of requests ("allocated") and of segments ("reserved"). Requests and segments are
-// asynchronous slices, because these may overlap in any way. Running out of memory is an instant. Times are
-// µs since the first entry of all devices.
+// asynchronous slices, because these may overlap in any way. Running out of memory is an instant.
+//
+// Times are µs since "baseTimeNanoseconds", as in the traces of PyTorch's profiler. That base is the
+// beginning of a period of CHROME_PERIOD_S since 1970, so files of the same weeks have the same base, and
+// their events can be put into one list. A double holds ns since such a base.
+//
+// The slice of a request refers to its stack in "stackFrames". Its name is the innermost line outside of
+// PyTorch, because Perfetto shows no stacks; the argument "from" is the program's own line behind it.
 //
 // A counter has one event for each µs in which it changed. Names are truncated to CHROME_NAME bytes. An event
 // has about 130 bytes, and an entry one or two events.
-// Cost: one pass over the entries of each device; the memory of tide__lifetimes for one device at a time.
+// Cost: one pass over the entries of each device; the memory of tide__lifetimes for one device at a time; 4
+//       bytes for each stack and those of tide__stack_tree.
 #include <inttypes.h>
 
 #include "base/arith.h"
@@ -18,15 +25,23 @@
 #include "format/json_text.h"
 #include "format/lifetimes.h"
 #include "format/others.h"
+#include "format/stack_tree.h"
 
-#define CHROME_NAME 64u
+#define CHROME_NAME 96u
+#define CHROME_PERIOD_S 7889238u  // a quarter of a year, as the profiler counts it
+#define CHROME_PROCESS \
+  5000000u  // the number of device 0; no process of Linux and no track of the profiler has it
 
 typedef struct chrome {
   const tide_trace* trace;
   const tide_intern* names;  // borrowed from the trace
   tide__output* output;      // caller keeps
   tide__frames frames;
-  uint64_t first_ns;  // the first time of all
+  tide__stack_tree stacks;
+  uint32_t* node_of_stack;  // owned; by the number of the stack; 0: not in the tree yet
+  size_t stack_count;       // stacks have numbers below it
+  uint64_t base_ns;         // the time that is written as 0
+  uint64_t first_ns;        // the first time of all
   uint64_t last_ns;
   bool has_events;
 } chrome;
@@ -53,7 +68,7 @@ typedef struct chrome_device {
 // Events
 
 static void chrome_put_time(chrome* c, uint64_t time_ns) {
-  const uint64_t ns = time_ns > c->first_ns ? time_ns - c->first_ns : 0;
+  const uint64_t ns = time_ns > c->base_ns ? time_ns - c->base_ns : 0;
   tide__output_format(c->output, ",\"ts\":%" PRIu64, ns / 1000);
   if (ns % 1000 != 0) tide__output_format(c->output, ".%03u", (unsigned)(ns % 1000));
 }
@@ -82,7 +97,7 @@ static void chrome_put_instant(chrome_device* d, const char* name, const tide_tr
 
 static void chrome_put_process(chrome_device* d, size_t device) {
   chrome_begin(d->c, 'M', "process_name", strlen("process_name"), d->process);
-  tide__output_format(d->c->output, ",\"args\":{\"name\":\"device %zu\"}}", device);
+  tide__output_format(d->c->output, ",\"args\":{\"name\":\"memory of device %zu\"}}", device);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -94,32 +109,104 @@ static size_t chrome_note_text(const chrome* c, uint32_t note, char* out) {
   return bytes > 0 ? tide__shown_copy(out, CHROME_NAME, text, bytes) : 0;
 }
 
-// The innermost shown frame, or the metadata of the thread, or "alloc".
-static size_t chrome_request_name(const chrome* c, const tide__lifetime* request,
-                                  char out[TIDE__FRAME_TEXT]) {
+// A frame as the name of a slice. A long one loses its first folders.
+static size_t chrome_frame_name(const chrome* c, uint64_t frame, char out[CHROME_NAME]) {
+  char text[TIDE__FRAME_TEXT];
+  const size_t bytes = tide__frames_text(&c->frames, frame, text);
+  size_t from = 0;
+  while (bytes - from > CHROME_NAME) {
+    const char* const slash = memchr(text + from, '/', bytes - from);
+    if (slash == NULL) break;
+    from = (size_t)(slash - text) + 1;
+  }
+  return tide__shown_copy(out, CHROME_NAME, text + from, bytes - from);
+}
+
+// The innermost line outside of PyTorch, or the metadata of the thread, or "alloc".
+static size_t chrome_request_name(const chrome* c, const tide__lifetime* request, char out[CHROME_NAME]) {
   size_t count = 0;
-  const uint64_t* const frames = tide_intern_stack(c->names, request->stack, &count);
-  for (size_t i = 0; i < count; i++) {
-    if (!tide__frames_is_shown(&c->frames, frames[i])) continue;
-    char text[TIDE__FRAME_TEXT];
-    const size_t bytes = tide__frames_text(&c->frames, frames[i], text);
-    return tide__shown_copy(out, CHROME_NAME, text, bytes);
+  const uint64_t* const stack = tide_intern_stack(c->names, request->stack, &count);
+  const tide__frames_site site = tide__frames_find_site(&c->frames, stack, count);
+  if (site.own < count && tide__frames_is_shown(&c->frames, stack[site.own])) {
+    const bool is_package = site.called < count &&
+                            tide__frames_kind(&c->frames, stack[site.called]) == TIDE__FRAME_PACKAGE;
+    return chrome_frame_name(c, stack[is_package ? site.called : site.own], out);
   }
   const size_t bytes = chrome_note_text(c, request->note, out);
   return bytes > 0 ? bytes : tide__shown_copy(out, CHROME_NAME, "alloc", strlen("alloc"));
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Stacks
+
+// The node of a stack's innermost shown frame; 0 if it has none.
+static uint32_t chrome_stack_node(chrome* c, uint32_t number) {
+  if (number >= c->stack_count) return 0;
+  uint32_t node = c->node_of_stack[number];
+  size_t count = 0;
+  const uint64_t* const stack = tide_intern_stack(c->names, number, &count);
+  for (size_t i = node == 0 ? count : 0; i-- > 0;) {
+    if (!tide__frames_is_shown(&c->frames, stack[i])) continue;
+    const tide_status status = tide__stack_tree_add(&c->stacks, node, stack[i], &node);
+    if (status != TIDE_OK) tide__output_fail(c->output, status);
+    if (status != TIDE_OK) return 0;
+  }
+  c->node_of_stack[number] = node;
+  return node;
+}
+
+static const char* chrome_category(tide__frame_kind kind) {
+  if (kind >= TIDE__FRAME_OWN_NATIVE) return "program";
+  return kind == TIDE__FRAME_PACKAGE ? "package" : kind == TIDE__FRAME_STANDARD ? "python" : "torch";
+}
+
+static void chrome_put_stacks(chrome* c) {
+  if (c->stacks.count == 0) return;
+  tide__output_text(c->output, ",\"stackFrames\":{");
+  for (size_t i = 0; i < c->stacks.count; i++) {
+    const tide__stack_node* const node = &c->stacks.nodes[i];
+    char text[TIDE__FRAME_TEXT];
+    const size_t bytes = tide__frames_text(&c->frames, node->frame, text);
+    tide__output_format(c->output, "%s\n\"%zu\":{\"category\":\"%s\",\"name\":", i > 0 ? "," : "", i + 1,
+                        chrome_category(tide__frames_kind(&c->frames, node->frame)));
+    tide__output_json_text(c->output, text, bytes, TIDE__JSON_SHOW);
+    if (node->parent != 0) tide__output_format(c->output, ",\"parent\":\"%" PRIu32 "\"", node->parent);
+    tide__output_byte(c->output, '}');
+  }
+  tide__output_text(c->output, "\n}");
+}
+
+// The stack of a request, and the program's own line in it if that is not its name.
+static void chrome_put_request(chrome* c, const tide__lifetime* request) {
+  size_t count = 0;
+  const uint64_t* const stack = tide_intern_stack(c->names, request->stack, &count);
+  const tide__frames_site site = tide__frames_find_site(&c->frames, stack, count);
+  const uint32_t node = chrome_stack_node(c, request->stack);
+  if (node != 0) tide__output_format(c->output, ",\"sf\":%" PRIu32, node);
+  tide__output_format(c->output, ",\"args\":{\"bytes\":%" PRIu64, request->bytes);
+  if (site.called < count && tide__frames_is_own(&c->frames, stack[site.own]) &&
+      tide__frames_kind(&c->frames, stack[site.called]) == TIDE__FRAME_PACKAGE) {
+    char text[CHROME_NAME];
+    const size_t bytes = chrome_frame_name(c, stack[site.own], text);
+    tide__output_text(c->output, ",\"from\":");
+    tide__output_json_text(c->output, text, bytes, TIDE__JSON_SHOW);
+  }
+  tide__output_byte(c->output, '}');
+}
+
 // The beginning ('b') or the end ('e') of a slice. Both need the same name and number.
 static void chrome_put_slice(chrome_device* d, char phase, const tide__lifetimes* all,
                              const tide__lifetime* lifetime, uint64_t time_ns) {
-  char name[TIDE__FRAME_TEXT] = "segment";
+  char name[CHROME_NAME] = "segment";
   const bool is_request = all->kind == TIDE__LIFETIMES_OF_REQUESTS;
   const size_t bytes = is_request ? chrome_request_name(d->c, lifetime, name) : strlen("segment");
   const uint64_t id = d->first_id + (uint64_t)(lifetime - all->items) + (is_request ? 0 : d->requests.count);
   chrome_begin(d->c, phase, name, bytes, d->process);
   chrome_put_time(d->c, time_ns);
   tide__output_format(d->c->output, ",\"cat\":\"%s\",\"id\":%" PRIu64, is_request ? "alloc" : "segment", id);
-  if (phase == 'b') tide__output_format(d->c->output, ",\"args\":{\"bytes\":%" PRIu64 "}", lifetime->bytes);
+  if (phase == 'b' && is_request) chrome_put_request(d->c, lifetime);
+  else if (phase == 'b')
+    tide__output_format(d->c->output, ",\"args\":{\"bytes\":%" PRIu64 "}", lifetime->bytes);
   tide__output_byte(d->c->output, '}');
 }
 
@@ -215,7 +302,7 @@ static void chrome_put_device(chrome_device* d, size_t device) {
 
 static tide_status chrome_add_device(chrome* c, size_t device, uint64_t* first_id) {
   const tide_heap* const heap = c->output->heap;
-  chrome_device d = { .c = c, .process = device + 1, .first_id = *first_id };
+  chrome_device d = { .c = c, .process = CHROME_PROCESS + device, .first_id = *first_id };
   TIDE_TRY(tide__lifetimes_init(&d.requests, c->trace, device, TIDE__LIFETIMES_OF_REQUESTS, heap));
   const tide_status status =
       tide__lifetimes_init(&d.segments, c->trace, device, TIDE__LIFETIMES_OF_SEGMENTS, heap);
@@ -252,7 +339,7 @@ static void chrome_put_annotation(chrome* c, uint32_t dict) {
   char text[CHROME_NAME];
   size_t bytes = 0;
   const char* const whole = tide_intern_text(c->names, name, &bytes);
-  const uint64_t process = tide__min(annotation_number(c->names, dict, "device"), UINT8_MAX) + 1;
+  const uint64_t process = CHROME_PROCESS + tide__min(annotation_number(c->names, dict, "device"), UINT8_MAX);
   chrome_begin(c, is_start ? 'b' : 'e', text, tide__shown_copy(text, sizeof text, whole, bytes), process);
   chrome_put_time(c, time_ns);
   tide__output_format(c->output, ",\"cat\":\"annotation\",\"id\":%" PRIu32 "}", name);
@@ -267,22 +354,41 @@ static void chrome_put_annotations(chrome* c) {
 // ---------------------------------------------------------------------------------------------------
 // The timeline
 
+// The time of the first entry decides about the base, which is 0 if times are steps or those of a day.
+static void chrome_put_head(chrome* c) {
+  const uint64_t period_ns = (uint64_t)CHROME_PERIOD_S * 1000000000;
+  tide__lifetimes_times(c->trace, &c->first_ns, &c->last_ns);
+  c->first_ns = tide__min(c->first_ns, c->last_ns);
+  c->base_ns = c->first_ns / period_ns * period_ns;
+  tide__output_text(c->output, "{\"displayTimeUnit\":\"ms\",");
+  if (c->base_ns > 0) tide__output_format(c->output, "\"baseTimeNanoseconds\":%" PRIu64 ",", c->base_ns);
+  tide__output_text(c->output, "\"traceEvents\":[");
+}
+
 static tide_status chrome_put_all(chrome* c) {
   uint64_t first_id = 1;
   const size_t devices = tide__lifetimes_device_count(c->trace);
   TIDE_TRY(tide__frames_init(&c->frames, c->names, c->output->heap));
-  tide__lifetimes_times(c->trace, &c->first_ns, &c->last_ns);
-  c->first_ns = tide__min(c->first_ns, c->last_ns);
-  tide__output_text(c->output, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+  c->stack_count = (size_t)tide_intern_counts_of(c->names).stacks + 1;
+  c->node_of_stack = tide__heap_alloc(c->output->heap, c->stack_count, sizeof *c->node_of_stack);
+  TIDE_REQUIRE(c->node_of_stack != NULL, TIDE_ERR_NO_MEMORY, "trace_write: no memory for %zu stacks",
+               c->stack_count);
+  chrome_put_head(c);
   for (size_t i = 0; i < devices; i++) TIDE_TRY(chrome_add_device(c, i, &first_id));
   chrome_put_annotations(c);
-  tide__output_text(c->output, "\n]}\n");
+  tide__output_text(c->output, "\n]");
+  chrome_put_stacks(c);
+  tide__output_text(c->output, "}\n");
   return TIDE_OK;
 }
 
 tide_status tide__chrome_write(const tide_trace* trace, tide__output* output) {
   chrome c = { .trace = trace, .names = tide_trace_names(trace), .output = output };
+  c.frames.heap = output->heap;
+  tide__stack_tree_init(&c.stacks, output->heap);
   const tide_status status = chrome_put_all(&c);
+  tide__heap_release(output->heap, c.node_of_stack, c.stack_count, sizeof *c.node_of_stack);
+  tide__stack_tree_fini(&c.stacks);
   tide__frames_fini(&c.frames);
   TIDE_TRY(status);
   return output->status;
