@@ -10,6 +10,7 @@
 #include "picture.h"
 #include "refusal.h"
 #include "sites.h"
+#include "stacks.h"
 #include "where.h"
 
 #define TOOL_REFUSALS 3  // explained in detail
@@ -25,6 +26,7 @@ typedef struct tool_diagnosis {
   size_t top;
   tide_ledger* ledger;
   tool_sites sites;
+  tool_stacks_options stacks;
   tide_ledger_peaks peaks;
   tide_ledger_faults faults;
   tool_moment peak_allocated;

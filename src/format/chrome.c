@@ -9,39 +9,34 @@
 // beginning of a period of CHROME_PERIOD_S since 1970, so files of the same weeks have the same base, and
 // their events can be put into one list. A double holds ns since such a base.
 //
-// The slice of a request refers to its stack in "stackFrames". Its name is the innermost line outside of
-// PyTorch, because Perfetto shows no stacks; the argument "from" is the program's own line behind it.
+// Slices and instants refer to their stacks in "stackFrames". The name of a request is the innermost line
+// outside of PyTorch, because Perfetto shows no stacks; the argument "from" is the program's own line, if the
+// name is a line of a package.
 //
-// A counter has one event for each µs in which it changed. Names are truncated to CHROME_NAME bytes. An event
-// has about 130 bytes, and an entry one or two events.
-// Cost: one pass over the entries of each device; the memory of tide__lifetimes for one device at a time; 4
-//       bytes for each stack and those of tide__stack_tree.
+// A counter has one event for each µs in which it changed. Names are truncated to TIDE__CHROME_NAME bytes. An
+// event has about 150 bytes, and an entry one or two events.
+// Cost: one pass over the entries of each device; the memory of tide__lifetimes for one device at a time,
+//       and that of tide__chrome_stacks.
 #include <inttypes.h>
 
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
-#include "format/frames.h"
+#include "format/chrome_stacks.h"
 #include "format/json_text.h"
 #include "format/lifetimes.h"
 #include "format/others.h"
-#include "format/stack_tree.h"
 
-#define CHROME_NAME 96u
 #define CHROME_PERIOD_S 7889238u  // a quarter of a year, as the profiler counts it
-#define CHROME_PROCESS \
-  5000000u  // the number of device 0; no process of Linux and no track of the profiler has it
+#define CHROME_PROCESS 5000000u   // of device 0; more than Linux gives to a process
 
 typedef struct chrome {
   const tide_trace* trace;
   const tide_intern* names;  // borrowed from the trace
   tide__output* output;      // caller keeps
-  tide__frames frames;
-  tide__stack_tree stacks;
-  uint32_t* node_of_stack;  // owned; by the number of the stack; 0: not in the tree yet
-  size_t stack_count;       // stacks have numbers below it
-  uint64_t base_ns;         // the time that is written as 0
-  uint64_t first_ns;        // the first time of all
+  tide__chrome_stacks stacks;
+  uint64_t base_ns;   // the time that is written as 0
+  uint64_t first_ns;  // the first time of all
   uint64_t last_ns;
   bool has_events;
 } chrome;
@@ -89,9 +84,24 @@ static void chrome_put_counter(chrome_device* d, chrome_counter* counter, uint64
   tide__output_format(d->c->output, ",\"args\":{\"bytes\":%" PRIu64 "}}", counter->bytes);
 }
 
+// The stack of an entry or a request. After a failure nothing is written any more.
+static tide__chrome_stack chrome_find_stack(chrome* c, uint32_t number) {
+  tide__chrome_stack stack;
+  const tide_status status = tide__chrome_stacks_find(&c->stacks, number, &stack);
+  if (status == TIDE_OK) return stack;
+  tide__output_fail(c->output, status);
+  return (tide__chrome_stack){ .node = 0 };
+}
+
+static void chrome_put_stack(chrome* c, const tide__chrome_stack* stack) {
+  if (stack->node != 0) tide__output_format(c->output, ",\"sf\":%" PRIu32, stack->node);
+}
+
 static void chrome_put_instant(chrome_device* d, const char* name, const tide_trace_entry* entry) {
+  const tide__chrome_stack stack = chrome_find_stack(d->c, entry->stack);
   chrome_begin(d->c, 'i', name, strlen(name), d->process);
   chrome_put_time(d->c, entry->time_ns);
+  chrome_put_stack(d->c, &stack);
   tide__output_format(d->c->output, ",\"s\":\"p\",\"args\":{\"bytes\":%" PRIu64 "}}", entry->bytes);
 }
 
@@ -106,90 +116,28 @@ static void chrome_put_process(chrome_device* d, size_t device) {
 static size_t chrome_note_text(const chrome* c, uint32_t note, char* out) {
   size_t bytes = 0;
   const char* const text = tide_intern_text(c->names, tide_intern_note(c->names, note).metadata, &bytes);
-  return bytes > 0 ? tide__shown_copy(out, CHROME_NAME, text, bytes) : 0;
+  return bytes > 0 ? tide__shown_copy(out, TIDE__CHROME_NAME, text, bytes) : 0;
 }
 
-// A frame as the name of a slice. A long one loses its first folders.
-static size_t chrome_frame_name(const chrome* c, uint64_t frame, char out[CHROME_NAME]) {
-  char text[TIDE__FRAME_TEXT];
-  const size_t bytes = tide__frames_text(&c->frames, frame, text);
-  size_t from = 0;
-  while (bytes - from > CHROME_NAME) {
-    const char* const slash = memchr(text + from, '/', bytes - from);
-    if (slash == NULL) break;
-    from = (size_t)(slash - text) + 1;
+// Begins the event of a request. Its name is that of its stack, or the metadata of the thread, or "alloc".
+static void chrome_begin_request(chrome_device* d, char phase, const tide__chrome_stack* stack,
+                                 uint32_t note) {
+  char text[TIDE__CHROME_NAME];
+  if (stack->name_bytes > 0) {
+    chrome_begin(d->c, phase, tide__chrome_stacks_text(&d->c->stacks, stack->texts), stack->name_bytes,
+                 d->process);
+    return;
   }
-  return tide__shown_copy(out, CHROME_NAME, text + from, bytes - from);
+  const size_t bytes = chrome_note_text(d->c, note, text);
+  chrome_begin(d->c, phase, bytes > 0 ? text : "alloc", bytes > 0 ? bytes : strlen("alloc"), d->process);
 }
 
-// The innermost line outside of PyTorch, or the metadata of the thread, or "alloc".
-static size_t chrome_request_name(const chrome* c, const tide__lifetime* request, char out[CHROME_NAME]) {
-  size_t count = 0;
-  const uint64_t* const stack = tide_intern_stack(c->names, request->stack, &count);
-  const tide__frames_site site = tide__frames_find_site(&c->frames, stack, count);
-  if (site.own < count && tide__frames_is_shown(&c->frames, stack[site.own])) {
-    const bool is_package = site.called < count &&
-                            tide__frames_kind(&c->frames, stack[site.called]) == TIDE__FRAME_PACKAGE;
-    return chrome_frame_name(c, stack[is_package ? site.called : site.own], out);
-  }
-  const size_t bytes = chrome_note_text(c, request->note, out);
-  return bytes > 0 ? bytes : tide__shown_copy(out, CHROME_NAME, "alloc", strlen("alloc"));
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Stacks
-
-// The node of a stack's innermost shown frame; 0 if it has none.
-static uint32_t chrome_stack_node(chrome* c, uint32_t number) {
-  if (number >= c->stack_count) return 0;
-  uint32_t node = c->node_of_stack[number];
-  size_t count = 0;
-  const uint64_t* const stack = tide_intern_stack(c->names, number, &count);
-  for (size_t i = node == 0 ? count : 0; i-- > 0;) {
-    if (!tide__frames_is_shown(&c->frames, stack[i])) continue;
-    const tide_status status = tide__stack_tree_add(&c->stacks, node, stack[i], &node);
-    if (status != TIDE_OK) tide__output_fail(c->output, status);
-    if (status != TIDE_OK) return 0;
-  }
-  c->node_of_stack[number] = node;
-  return node;
-}
-
-static const char* chrome_category(tide__frame_kind kind) {
-  if (kind >= TIDE__FRAME_OWN_NATIVE) return "program";
-  return kind == TIDE__FRAME_PACKAGE ? "package" : kind == TIDE__FRAME_STANDARD ? "python" : "torch";
-}
-
-static void chrome_put_stacks(chrome* c) {
-  if (c->stacks.count == 0) return;
-  tide__output_text(c->output, ",\"stackFrames\":{");
-  for (size_t i = 0; i < c->stacks.count; i++) {
-    const tide__stack_node* const node = &c->stacks.nodes[i];
-    char text[TIDE__FRAME_TEXT];
-    const size_t bytes = tide__frames_text(&c->frames, node->frame, text);
-    tide__output_format(c->output, "%s\n\"%zu\":{\"category\":\"%s\",\"name\":", i > 0 ? "," : "", i + 1,
-                        chrome_category(tide__frames_kind(&c->frames, node->frame)));
-    tide__output_json_text(c->output, text, bytes, TIDE__JSON_SHOW);
-    if (node->parent != 0) tide__output_format(c->output, ",\"parent\":\"%" PRIu32 "\"", node->parent);
-    tide__output_byte(c->output, '}');
-  }
-  tide__output_text(c->output, "\n}");
-}
-
-// The stack of a request, and the program's own line in it if that is not its name.
-static void chrome_put_request(chrome* c, const tide__lifetime* request) {
-  size_t count = 0;
-  const uint64_t* const stack = tide_intern_stack(c->names, request->stack, &count);
-  const tide__frames_site site = tide__frames_find_site(&c->frames, stack, count);
-  const uint32_t node = chrome_stack_node(c, request->stack);
-  if (node != 0) tide__output_format(c->output, ",\"sf\":%" PRIu32, node);
-  tide__output_format(c->output, ",\"args\":{\"bytes\":%" PRIu64, request->bytes);
-  if (site.called < count && tide__frames_is_own(&c->frames, stack[site.own]) &&
-      tide__frames_kind(&c->frames, stack[site.called]) == TIDE__FRAME_PACKAGE) {
-    char text[CHROME_NAME];
-    const size_t bytes = chrome_frame_name(c, stack[site.own], text);
+static void chrome_put_arguments(chrome* c, uint64_t bytes, const tide__chrome_stack* stack) {
+  tide__output_format(c->output, ",\"args\":{\"bytes\":%" PRIu64, bytes);
+  if (stack->from_bytes > 0) {
     tide__output_text(c->output, ",\"from\":");
-    tide__output_json_text(c->output, text, bytes, TIDE__JSON_SHOW);
+    tide__output_json_text(c->output, tide__chrome_stacks_text(&c->stacks, stack->texts + stack->name_bytes),
+                           stack->from_bytes, TIDE__JSON_SHOW);
   }
   tide__output_byte(c->output, '}');
 }
@@ -197,16 +145,17 @@ static void chrome_put_request(chrome* c, const tide__lifetime* request) {
 // The beginning ('b') or the end ('e') of a slice. Both need the same name and number.
 static void chrome_put_slice(chrome_device* d, char phase, const tide__lifetimes* all,
                              const tide__lifetime* lifetime, uint64_t time_ns) {
-  char name[CHROME_NAME] = "segment";
   const bool is_request = all->kind == TIDE__LIFETIMES_OF_REQUESTS;
-  const size_t bytes = is_request ? chrome_request_name(d->c, lifetime, name) : strlen("segment");
   const uint64_t id = d->first_id + (uint64_t)(lifetime - all->items) + (is_request ? 0 : d->requests.count);
-  chrome_begin(d->c, phase, name, bytes, d->process);
+  const tide__chrome_stack stack = chrome_find_stack(d->c, lifetime->stack);
+  if (is_request) chrome_begin_request(d, phase, &stack, lifetime->note);
+  else chrome_begin(d->c, phase, "segment", strlen("segment"), d->process);
   chrome_put_time(d->c, time_ns);
   tide__output_format(d->c->output, ",\"cat\":\"%s\",\"id\":%" PRIu64, is_request ? "alloc" : "segment", id);
-  if (phase == 'b' && is_request) chrome_put_request(d->c, lifetime);
-  else if (phase == 'b')
-    tide__output_format(d->c->output, ",\"args\":{\"bytes\":%" PRIu64 "}", lifetime->bytes);
+  if (phase == 'b') {
+    chrome_put_stack(d->c, &stack);
+    chrome_put_arguments(d->c, lifetime->bytes, &stack);
+  }
   tide__output_byte(d->c->output, '}');
 }
 
@@ -336,7 +285,7 @@ static void chrome_put_annotation(chrome* c, uint32_t dict) {
   if (!is_start && strcmp(stage, "END") != 0) return;
   uint64_t time_ns = 0;
   if (!tide__mul(annotation_number(c->names, dict, "time_us"), 1000, &time_ns)) return;
-  char text[CHROME_NAME];
+  char text[TIDE__CHROME_NAME];
   size_t bytes = 0;
   const char* const whole = tide_intern_text(c->names, name, &bytes);
   const uint64_t process = CHROME_PROCESS + tide__min(annotation_number(c->names, dict, "device"), UINT8_MAX);
@@ -368,28 +317,20 @@ static void chrome_put_head(chrome* c) {
 static tide_status chrome_put_all(chrome* c) {
   uint64_t first_id = 1;
   const size_t devices = tide__lifetimes_device_count(c->trace);
-  TIDE_TRY(tide__frames_init(&c->frames, c->names, c->output->heap));
-  c->stack_count = (size_t)tide_intern_counts_of(c->names).stacks + 1;
-  c->node_of_stack = tide__heap_alloc(c->output->heap, c->stack_count, sizeof *c->node_of_stack);
-  TIDE_REQUIRE(c->node_of_stack != NULL, TIDE_ERR_NO_MEMORY, "trace_write: no memory for %zu stacks",
-               c->stack_count);
   chrome_put_head(c);
   for (size_t i = 0; i < devices; i++) TIDE_TRY(chrome_add_device(c, i, &first_id));
   chrome_put_annotations(c);
   tide__output_text(c->output, "\n]");
-  chrome_put_stacks(c);
+  tide__chrome_stacks_write(&c->stacks, c->output);
   tide__output_text(c->output, "}\n");
   return TIDE_OK;
 }
 
 tide_status tide__chrome_write(const tide_trace* trace, tide__output* output) {
   chrome c = { .trace = trace, .names = tide_trace_names(trace), .output = output };
-  c.frames.heap = output->heap;
-  tide__stack_tree_init(&c.stacks, output->heap);
-  const tide_status status = chrome_put_all(&c);
-  tide__heap_release(output->heap, c.node_of_stack, c.stack_count, sizeof *c.node_of_stack);
-  tide__stack_tree_fini(&c.stacks);
-  tide__frames_fini(&c.frames);
+  tide_status status = tide__chrome_stacks_init(&c.stacks, c.names, output->heap);
+  if (status == TIDE_OK) status = chrome_put_all(&c);
+  tide__chrome_stacks_fini(&c.stacks);
   TIDE_TRY(status);
   return output->status;
 }

@@ -37,6 +37,8 @@ static const char* const torch_folders[] = { "/torch/nn/",    "/torch/_",       
                                              "/torch/optim/", "/torch/utils/",      "/torch/distributed/",
                                              "/torch/cuda/",  "/torch/fx/",         "/torch/jit/",
                                              "/torch/amp/",   "/torch/functional.", "torchinductor_" };
+// Functions of PyTorch between a call of a module or of a decorated function and that function.
+static const char* const wrapper_names[] = { "_wrapped_call_impl", "_call_impl", "decorate_context", "_fn" };
 // How names of PyTorch, the interpreter and the runtime of C++ begin.
 static const char* const foreign_names[] = {
   "c10::", "at::", "torch::", "THP", "pybind11::", "std::", "_Py"
@@ -179,35 +181,44 @@ static frame_text name_head(frame_text name) {
   return (frame_text){ name.at + begin, end - begin };
 }
 
-static tide__frame_kind native_kind(frame_text name, frame_text file) {
+static tide_frame_kind native_kind(frame_text name, frame_text file) {
   const bool is_foreign = !file_is_known(file) || file_package(file) > 0 || text_begins(file, "/usr/") ||
                           text_begins_with_one_of(name_head(name), foreign_names, LENGTH_OF(foreign_names));
-  return is_foreign ? TIDE__FRAME_NATIVE : TIDE__FRAME_OWN_NATIVE;
+  return is_foreign ? TIDE_FRAME_KIND_NATIVE : TIDE_FRAME_KIND_OWN_NATIVE;
 }
 
-static tide__frame_kind python_kind(frame_text file) {
+static tide_frame_kind torch_kind(frame_text name) {
+  for (size_t i = 0; i < LENGTH_OF(wrapper_names); i++) {
+    if (name.bytes == strlen(wrapper_names[i]) && text_begins(name, wrapper_names[i]))
+      return TIDE_FRAME_KIND_WRAPPER;
+  }
+  return TIDE_FRAME_KIND_TORCH;
+}
+
+static tide_frame_kind python_kind(frame_text name, frame_text file) {
   const size_t package = file_package(file);
-  if (package > 0)
-    return text_begins(text_after(file, package), "torch/") ? TIDE__FRAME_TORCH : TIDE__FRAME_PACKAGE;
-  if (text_has_one_of(file, torch_folders, LENGTH_OF(torch_folders))) return TIDE__FRAME_TORCH;
+  const bool is_torch = package > 0 ? text_begins(text_after(file, package), "torch/")
+                                    : text_has_one_of(file, torch_folders, LENGTH_OF(torch_folders));
+  if (is_torch) return torch_kind(name);
+  if (package > 0) return TIDE_FRAME_KIND_PACKAGE;
   if (text_begins_with_one_of(file, made_files, LENGTH_OF(made_files)) || file_is_launcher(file) ||
       file_standard(file) > 0)
-    return TIDE__FRAME_STANDARD;
-  return TIDE__FRAME_OWN;
+    return TIDE_FRAME_KIND_STANDARD;
+  return TIDE_FRAME_KIND_OWN;
 }
 
-static tide__frame_kind frame_kind(const tide_intern* names, const tide_frame* frame) {
+static tide_frame_kind frame_kind(const tide_intern* names, const tide_frame* frame) {
   const frame_text name = text_of(names, frame->name);
   const frame_text file = text_of(names, frame->file);
   if (text_has_one_of(name, hidden_names, LENGTH_OF(hidden_names)) ||
       text_has_one_of(file, hidden_files, LENGTH_OF(hidden_files)))
-    return TIDE__FRAME_HIDDEN;
+    return TIDE_FRAME_KIND_HIDDEN;
   const bool is_native = !file_is_known(file) || file_is_native(file) || name_is_whole(name);
-  return is_native ? native_kind(name, file) : python_kind(file);
+  return is_native ? native_kind(name, file) : python_kind(name, file);
 }
 
 // Shortens the folder of the program's own files so that it contains one more.
-static void frames_add_own(tide__frames* frames, uint32_t number) {
+static void frames_add_own(tide_frames* frames, uint32_t number) {
   const frame_text file = text_of(frames->names, number);
   if (text_begins(file, "<")) return;
   if (frames->root_file == 0) {
@@ -220,59 +231,82 @@ static void frames_add_own(tide__frames* frames, uint32_t number) {
   frames->root_bytes = text_folder((frame_text){ root, same });
 }
 
-tide_status tide__frames_init(tide__frames* frames, const tide_intern* names, const tide_heap* heap) {
-  *frames = (tide__frames){ .heap = heap, .names = names };
+tide_status tide__frames_init(tide_frames* frames, const tide_intern* names, const tide_heap* heap) {
+  *frames = (tide_frames){ .heap = heap, .names = names };
   const size_t count = (size_t)tide_intern_counts_of(names).frames + 1;
   frames->kinds = tide__heap_alloc(heap, count, sizeof *frames->kinds);
-  TIDE_REQUIRE(frames->kinds != NULL, TIDE_ERR_NO_MEMORY, "trace_write: no memory for %zu frames", count);
+  TIDE_REQUIRE(frames->kinds != NULL, TIDE_ERR_NO_MEMORY, "frames: no memory for %zu frames", count);
   frames->count = count;
   for (size_t i = 1; i < count; i++) {
     const tide_frame frame = tide_intern_frame(names, (uint32_t)i);
     frames->kinds[i] = (uint8_t)frame_kind(names, &frame);
-    if (frames->kinds[i] == TIDE__FRAME_OWN) frames_add_own(frames, frame.file);
+    if (frames->kinds[i] == TIDE_FRAME_KIND_OWN) frames_add_own(frames, frame.file);
   }
   return TIDE_OK;
 }
 
-void tide__frames_fini(tide__frames* frames) {
+void tide__frames_fini(tide_frames* frames) {
   tide__heap_release(frames->heap, frames->kinds, frames->count, sizeof *frames->kinds);
   frames->kinds = NULL;
+}
+
+tide_status tide_frames_new(const tide_trace* trace, const tide_heap* heap, tide_frames** out) {
+  TIDE_REQUIRE(trace != NULL && out != NULL, TIDE_ERR_ARGUMENT, "frames_new: NULL");
+  *out = NULL;
+  if (heap == NULL) heap = &tide__system_heap;
+  TIDE_REQUIRE(tide__heap_is_valid(heap), TIDE_ERR_ARGUMENT, "frames_new: the heap lacks a function");
+  tide_frames* const frames = tide__heap_alloc(heap, 1, sizeof *frames);
+  TIDE_REQUIRE(frames != NULL, TIDE_ERR_NO_MEMORY, "frames_new: no memory");
+  const tide_status status = tide__frames_init(frames, tide_trace_names(trace), heap);
+  if (status == TIDE_OK) *out = frames;
+  else tide__heap_release(heap, frames, 1, sizeof *frames);
+  return status;
+}
+
+void tide_frames_free(tide_frames* frames) {
+  if (frames == NULL) return;
+  tide__frames_fini(frames);
+  tide__heap_release(frames->heap, frames, 1, sizeof *frames);
+}
+
+tide_frame_kind tide_frames_kind(const tide_frames* frames, uint64_t frame) {
+  return tide__frames_kind(frames, frame);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Sites
 
 // An operator of PyTorch, as C++ calls it.
-static bool frames_is_operator(const tide__frames* frames, uint64_t frame) {
+static bool frames_is_operator(const tide_frames* frames, uint64_t frame) {
   if (!tide__frames_has(frames, frame)) return false;
   const tide_frame parts = tide_intern_frame(frames->names, (uint32_t)frame);
   return text_begins(name_head(text_of(frames->names, parts.name)), "at::");
 }
 
 // The innermost frame of the best kind in [0, count); of PyTorch's own, the outermost one.
-static size_t site_best(const tide__frames* frames, const uint64_t* stack, size_t count) {
+static size_t site_best(const tide_frames* frames, const uint64_t* stack, size_t count) {
   size_t best = count;
   for (size_t i = 0; i < count; i++) {
-    const tide__frame_kind kind = tide__frames_kind(frames, stack[i]);
-    const tide__frame_kind before = best < count ? tide__frames_kind(frames, stack[best]) : 0;
-    const bool is_torch = kind == TIDE__FRAME_TORCH ||
-                          (kind == TIDE__FRAME_NATIVE && frames_is_operator(frames, stack[i]));
+    const tide_frame_kind kind = tide__frames_kind(frames, stack[i]);
+    const tide_frame_kind before = best < count ? tide__frames_kind(frames, stack[best]) : 0;
+    const bool is_torch = kind == TIDE_FRAME_KIND_TORCH ||
+                          (kind == TIDE_FRAME_KIND_NATIVE && frames_is_operator(frames, stack[i]));
     if (best == count || kind > before || (kind == before && is_torch)) best = i;
   }
   return best;
 }
 
-tide__frames_site tide__frames_find_site(const tide__frames* frames, const uint64_t* stack, size_t count) {
-  const tide__frames_site site = { .own = site_best(frames, stack, count), .called = count };
+tide_frames_site tide_frames_find_site(const tide_frames* frames, const uint64_t* stack, size_t count) {
+  const tide_frames_site site = { .own = site_best(frames, stack, count), .called = count };
   const size_t inside = site.own < count ? site_best(frames, stack, site.own) : 0;
   if (site.own == count || inside == site.own || !tide__frames_is_shown(frames, stack[inside])) return site;
-  return (tide__frames_site){ site.own, inside };
+  return (tide_frames_site){ site.own, inside };
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Texts
 
-const char* tide__frames_path(const tide__frames* frames, uint32_t file, size_t* out_bytes) {
+const char* tide_frames_path(const tide_frames* frames, uint32_t file, size_t* out_bytes) {
   const frame_text whole = text_of(frames->names, file);
   size_t before = file_package(whole);
   const size_t root = frames->root_bytes > 1 ? frames->root_bytes : 0;
@@ -282,14 +316,14 @@ const char* tide__frames_path(const tide__frames* frames, uint32_t file, size_t*
       memcmp(whole.at, text_of(frames->names, frames->root_file).at, root) == 0)
     before = root;
   const frame_text path = file_is_known(whole) ? text_after(whole, before) : (frame_text){ "", 0 };
-  *out_bytes = path.bytes;
+  if (out_bytes != NULL) *out_bytes = path.bytes;
   return path.at;
 }
 
 // The file of a frame and a colon, if the file is known. A long one loses its first folders.
-static size_t frame_file_text(const tide__frames* frames, uint32_t file, char* out) {
+static size_t frame_file_text(const tide_frames* frames, uint32_t file, char* out) {
   size_t bytes = 0;
-  const char* const path = tide__frames_path(frames, file, &bytes);
+  const char* const path = tide_frames_path(frames, file, &bytes);
   if (bytes == 0) return 0;
   size_t from = bytes > FRAME_FILE_TEXT - 1 ? bytes - (FRAME_FILE_TEXT - 1) : 0;
   while (from > 0 && from < bytes && ((uint8_t)path[from] & 0xc0) == 0x80) from++;
@@ -298,12 +332,12 @@ static size_t frame_file_text(const tide__frames* frames, uint32_t file, char* o
   return used + 1;
 }
 
-static size_t frame_name_text(const tide__frames* frames, uint32_t name, char* out, size_t room) {
+static size_t frame_name_text(const tide_frames* frames, uint32_t name, char* out, size_t room) {
   const frame_text text = text_of(frames->names, name);
   return tide__shown_copy(out, room, text.at, text.bytes);
 }
 
-size_t tide__frames_text(const tide__frames* frames, uint64_t frame, char out[TIDE__FRAME_TEXT]) {
+size_t tide__frames_text(const tide_frames* frames, uint64_t frame, char out[TIDE__FRAME_TEXT]) {
   if (!tide__frames_has(frames, frame)) {
     return (size_t)snprintf(out, TIDE__FRAME_TEXT, "0x%" PRIx64, frame);
   }
@@ -313,13 +347,13 @@ size_t tide__frames_text(const tide__frames* frames, uint64_t frame, char out[TI
   return used + frame_name_text(frames, parts.name, out + used, TIDE__FRAME_TEXT - used);
 }
 
-bool tide__frames_is_qualified(const tide__frames* frames, uint64_t frame) {
+bool tide__frames_is_qualified(const tide_frames* frames, uint64_t frame) {
   const tide_frame parts = tide_intern_frame(frames->names, (uint32_t)frame);
   return !file_is_known(text_of(frames->names, parts.file)) ||
          name_is_whole(text_of(frames->names, parts.name));
 }
 
-size_t tide__frames_function(const tide__frames* frames, uint64_t frame, char out[TIDE__FRAME_TEXT]) {
+size_t tide__frames_function(const tide_frames* frames, uint64_t frame, char out[TIDE__FRAME_TEXT]) {
   const tide_frame parts = tide_intern_frame(frames->names, (uint32_t)frame);
   const size_t used = frame_file_text(frames, parts.file, out);
   return used + frame_name_text(frames, parts.name, out + used, TIDE__FRAME_TEXT - used);

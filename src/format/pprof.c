@@ -73,7 +73,7 @@ typedef struct pprof {
   const tide_heap* heap;
   const tide_intern* names;
   tide__output* output;  // caller keeps
-  tide__frames frames;
+  tide_frames frames;
   proto message;             // being built
   proto part;                // to be nested in it
   uint32_t* string_of_text;  // owned; by text, 0: not used yet

@@ -157,6 +157,22 @@ T_TEST(test_chrome__shares_the_frames_of_stacks) {
   tide_trace_free(trace);
 }
 
+T_TEST(test_chrome__has_the_stacks_of_segments_and_instants) {
+  tide_trace* const trace = memory_trace_new();
+  const uint32_t stack = add_deep_stack(trace);
+  const tide_trace_entry segment = { .address = 1, .stack = stack, .action = TIDE_ACTION_SEGMENT_ALLOC };
+  const tide_trace_entry refused = { .bytes = 9, .stack = stack, .action = TIDE_ACTION_OOM };
+  memory_add(trace, &segment);
+  memory_add(trace, &refused);
+
+  char* const text = memory_text_of(tide__chrome_write, trace);
+
+  T_STR_HAS(text, "\"name\":\"segment\",\"ts\":0,\"cat\":\"segment\",\"id\":1,\"sf\":4,");
+  T_STR_HAS(text, "\"name\":\"out of memory\",\"ts\":0,\"sf\":4,\"s\":\"p\",\"args\":{\"bytes\":9}}");
+  free(text);
+  tide_trace_free(trace);
+}
+
 // The base is a whole number of periods of 7,889,238 s since 1970, as in the profiler.
 T_TEST(test_chrome__has_times_since_the_base_of_the_profiler) {
   tide_trace* const trace = memory_trace_new();
@@ -360,6 +376,11 @@ T_TEST(test_chrome__stays_small) {
 T_TEST(test_chrome__fails_cleanly) {
   t_rng rng = t_rng_new(1);
   tide_trace* const trace = random_trace(&rng, 200);
+  for (uint64_t i = 0; i < 50; i++) {
+    const uint64_t frame = memory_add_frame(trace, "file.py", (int64_t)i, "function");
+    const tide_trace_entry entry = { .address = i, .stack = memory_add_stack(trace, &frame, 1) };
+    memory_add(trace, &entry);
+  }
   memory_fail_writes(tide__chrome_write, trace);
   memory_fail_sinks(tide__chrome_write, trace);
   tide_trace_free(trace);

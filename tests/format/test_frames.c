@@ -7,8 +7,8 @@
 #include "base/heap.h"
 #include "memory.h"
 
-static tide__frames frames_of(const tide_trace* trace) {
-  tide__frames frames;
+static tide_frames frames_of(const tide_trace* trace) {
+  tide_frames frames;
   T_OK(tide__frames_init(&frames, tide_trace_names(trace), &tide__system_heap));
   return frames;
 }
@@ -16,34 +16,35 @@ static tide__frames frames_of(const tide_trace* trace) {
 typedef struct known_frame {
   const char* file;
   const char* name;
-  tide__frame_kind kind;
+  tide_frame_kind kind;
 } known_frame;
 
 static const known_frame known_frames[] = {
-  { "/src/ceval.c", "eval", TIDE__FRAME_HIDDEN },
-  { "??", "CapturedTraceback::gather", TIDE__FRAME_HIDDEN },
-  { "??", "main", TIDE__FRAME_NATIVE },
-  { "", "", TIDE__FRAME_NATIVE },
-  { "/pytorch/aten/Empty.cpp", "at::empty(long)", TIDE__FRAME_NATIVE },
-  { "/pytorch/c10/Alloc.cpp", "void c10::alloc<at::Tensor>(long)", TIDE__FRAME_NATIVE },
-  { "/usr/include/c++/12/functional", "call(int)", TIDE__FRAME_NATIVE },
-  { "/v/site-packages/ext/ext.cpp", "run", TIDE__FRAME_NATIVE },
-  { "/home/me/ext.cpp", "run(at::Tensor)", TIDE__FRAME_OWN_NATIVE },
-  { "/home/me/ext.cu", "format::run", TIDE__FRAME_OWN_NATIVE },
-  { "<frozen importlib._bootstrap>", "_call", TIDE__FRAME_STANDARD },
-  { "<eval_with_key>.7", "forward", TIDE__FRAME_STANDARD },
-  { "/usr/lib/python3.12/threading.py", "run", TIDE__FRAME_STANDARD },
-  { "/opt/lib64/python3.9/runpy.py", "run", TIDE__FRAME_STANDARD },
-  { "/v/bin/torchrun", "<module>", TIDE__FRAME_STANDARD },
-  { "/v/lib/python3.12/site-packages/torch/nn/conv.py", "forward", TIDE__FRAME_TORCH },
-  { "/home/me/pytorch/torch/nn/modules/conv.py", "forward", TIDE__FRAME_TORCH },
-  { "/tmp/torchinductor_me/ab/cab.py", "call", TIDE__FRAME_TORCH },
-  { "/v/lib/python3.12/site-packages/torchvision/models/resnet.py", "forward", TIDE__FRAME_PACKAGE },
-  { "/usr/lib/python3/dist-packages/numpy/core.py", "f", TIDE__FRAME_PACKAGE },
-  { "/home/me/bin/train.py", "<module>", TIDE__FRAME_OWN },
-  { "/home/me/torch/train.py", "<module>", TIDE__FRAME_OWN },
-  { "<stdin>", "<module>", TIDE__FRAME_OWN },
-  { "train.py", "<lambda>", TIDE__FRAME_OWN },
+  { "/src/ceval.c", "eval", TIDE_FRAME_KIND_HIDDEN },
+  { "??", "CapturedTraceback::gather", TIDE_FRAME_KIND_HIDDEN },
+  { "??", "main", TIDE_FRAME_KIND_NATIVE },
+  { "", "", TIDE_FRAME_KIND_NATIVE },
+  { "/pytorch/aten/Empty.cpp", "at::empty(long)", TIDE_FRAME_KIND_NATIVE },
+  { "/pytorch/c10/Alloc.cpp", "void c10::alloc<at::Tensor>(long)", TIDE_FRAME_KIND_NATIVE },
+  { "/usr/include/c++/12/functional", "call(int)", TIDE_FRAME_KIND_NATIVE },
+  { "/v/site-packages/ext/ext.cpp", "run", TIDE_FRAME_KIND_NATIVE },
+  { "/home/me/ext.cpp", "run(at::Tensor)", TIDE_FRAME_KIND_OWN_NATIVE },
+  { "/home/me/ext.cu", "format::run", TIDE_FRAME_KIND_OWN_NATIVE },
+  { "<frozen importlib._bootstrap>", "_call", TIDE_FRAME_KIND_STANDARD },
+  { "<eval_with_key>.7", "forward", TIDE_FRAME_KIND_STANDARD },
+  { "/usr/lib/python3.12/threading.py", "run", TIDE_FRAME_KIND_STANDARD },
+  { "/opt/lib64/python3.9/runpy.py", "run", TIDE_FRAME_KIND_STANDARD },
+  { "/v/bin/torchrun", "<module>", TIDE_FRAME_KIND_STANDARD },
+  { "/v/lib/python3.12/site-packages/torch/nn/conv.py", "forward", TIDE_FRAME_KIND_TORCH },
+  { "/v/lib/python3.12/site-packages/torch/nn/module.py", "_call_impl", TIDE_FRAME_KIND_WRAPPER },
+  { "/home/me/pytorch/torch/nn/modules/conv.py", "forward", TIDE_FRAME_KIND_TORCH },
+  { "/tmp/torchinductor_me/ab/cab.py", "call", TIDE_FRAME_KIND_TORCH },
+  { "/v/lib/python3.12/site-packages/torchvision/models/resnet.py", "forward", TIDE_FRAME_KIND_PACKAGE },
+  { "/usr/lib/python3/dist-packages/numpy/core.py", "f", TIDE_FRAME_KIND_PACKAGE },
+  { "/home/me/bin/train.py", "<module>", TIDE_FRAME_KIND_OWN },
+  { "/home/me/torch/train.py", "<module>", TIDE_FRAME_KIND_OWN },
+  { "<stdin>", "<module>", TIDE_FRAME_KIND_OWN },
+  { "train.py", "<lambda>", TIDE_FRAME_KIND_OWN },
 };
 #define KNOWN_COUNT (sizeof known_frames / sizeof known_frames[0])
 
@@ -52,14 +53,14 @@ T_TEST(test_frames__know_whose_code_they_are) {
   uint64_t numbers[KNOWN_COUNT];
   for (size_t i = 0; i < KNOWN_COUNT; i++)
     numbers[i] = memory_add_frame(trace, known_frames[i].file, (int64_t)i, known_frames[i].name);
-  tide__frames frames = frames_of(trace);
+  tide_frames frames = frames_of(trace);
 
   for (size_t i = 0; i < KNOWN_COUNT; i++) {
     if (tide__frames_kind(&frames, numbers[i]) != known_frames[i].kind)
       T_FAIL("%s in %s is %d", known_frames[i].name, known_frames[i].file,
              (int)tide__frames_kind(&frames, numbers[i]));
   }
-  T_EQ(tide__frames_kind(&frames, 0x7f0000001234), TIDE__FRAME_NATIVE);
+  T_EQ(tide__frames_kind(&frames, 0x7f0000001234), TIDE_FRAME_KIND_NATIVE);
   tide__frames_fini(&frames);
   tide_trace_free(trace);
 }
@@ -75,6 +76,7 @@ static uint64_t frame_of_letter(tide_trace* trace, char letter, int64_t line) {
     case 'a': return memory_add_frame(trace, "??", line, "at::_ops::empty::call(long)");
     case 's': return memory_add_frame(trace, "/usr/lib/python3.12/threading.py", line, "run");
     case 't': return memory_add_frame(trace, "/v/site-packages/torch/nn/conv.py", line, "forward");
+    case 'w': return memory_add_frame(trace, "/v/site-packages/torch/nn/module.py", line, "_call_impl");
     case 'p': return memory_add_frame(trace, "/v/site-packages/vision/net.py", line, "forward");
     case 'c': return memory_add_frame(trace, "/me/ext.cpp", line, "run");
     default: return memory_add_frame(trace, "/me/train.py", line, "main");
@@ -86,8 +88,8 @@ static void expect_site(const char* letters, size_t own, size_t called) {
   uint64_t stack[16];
   const size_t count = strlen(letters);
   for (size_t i = 0; i < count; i++) stack[i] = frame_of_letter(trace, letters[i], (int64_t)i);
-  tide__frames frames = frames_of(trace);
-  const tide__frames_site site = tide__frames_find_site(&frames, stack, count);
+  tide_frames frames = frames_of(trace);
+  const tide_frames_site site = tide_frames_find_site(&frames, stack, count);
   if (site.own != own || site.called != called)
     T_FAIL("%s has its own line at %zu and calls %zu", letters, site.own, site.called);
   tide__frames_fini(&frames);
@@ -96,10 +98,11 @@ static void expect_site(const char* letters, size_t own, size_t called) {
 
 T_TEST(test_frames__the_site_is_the_innermost_line_of_the_program) {
   expect_site("hnttpttptmm", 9, 4);  // behind it is the innermost line of a package
-  expect_site("hnttmttm", 4, 3);     // or the outermost of PyTorch
-  expect_site("hnnacm", 5, 4);       // or the program's own in C++
-  expect_site("hnaanm", 5, 3);       // or the operator
-  expect_site("hm", 1, 2);           // nothing is shown behind it
+  expect_site("hnttwwm", 6, 3);
+  expect_site("hnttmttm", 4, 3);  // or the outermost of PyTorch
+  expect_site("hnnacm", 5, 4);    // or the program's own in C++
+  expect_site("hnaanm", 5, 3);    // or the operator
+  expect_site("hm", 1, 2);        // nothing is shown behind it
   expect_site("mm", 0, 2);
 }
 
@@ -116,9 +119,9 @@ T_TEST(test_frames__the_site_without_a_line_of_the_program) {
 // ---------------------------------------------------------------------------------------------------
 // Paths
 
-static void expect_path(const tide__frames* frames, tide_trace* trace, const char* file, const char* want) {
+static void expect_path(const tide_frames* frames, tide_trace* trace, const char* file, const char* want) {
   size_t bytes = 0;
-  const char* const path = tide__frames_path(frames, memory_add_text(trace, file), &bytes);
+  const char* const path = tide_frames_path(frames, memory_add_text(trace, file), &bytes);
   T_EQ(bytes, strlen(want));
   T_EQ(memcmp(path, want, bytes), 0);
 }
@@ -130,7 +133,7 @@ T_TEST(test_frames__paths_are_those_inside_of_a_folder) {
   (void)memory_add_frame(trace, "/home/me/jobs.py", 1, "main");
   (void)memory_add_frame(trace, "<stdin>", 1, "main");
   (void)memory_add_frame(trace, "/v/site-packages/x.py", 1, "main");
-  tide__frames frames = frames_of(trace);
+  tide_frames frames = frames_of(trace);
 
   expect_path(&frames, trace, "/home/me/job/nets/a.py", "job/nets/a.py");
   expect_path(&frames, trace, "/home/me/jobs.py", "jobs.py");
@@ -151,7 +154,7 @@ T_TEST(test_frames__long_paths_lose_their_first_folders) {
   memcpy(file + 380, "/nets.py", 9);
   const uint64_t frame = memory_add_frame(trace, file, 3, "f");
   (void)memory_add_frame(trace, "other.py", 3, "f");
-  tide__frames frames = frames_of(trace);
+  tide_frames frames = frames_of(trace);
   char text[TIDE__FRAME_TEXT + 1] = "";
 
   const size_t bytes = tide__frames_text(&frames, frame, text);
@@ -160,5 +163,29 @@ T_TEST(test_frames__long_paths_lose_their_first_folders) {
   T_EQ(memcmp(text, "\xc3\xa9\xc3\xa9", 4), 0);
   T_EQ(memcmp(text + bytes - 12, "/nets.py:3:f", 12), 0);
   tide__frames_fini(&frames);
+  tide_trace_free(trace);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The public interface
+
+T_TEST(test_frames__of_a_trace) {
+  tide_trace* const trace = memory_trace_new();
+  const uint64_t stack[] = { memory_add_frame(trace, "/v/site-packages/torch/nn/conv.py", 9, "forward"),
+                             memory_add_frame(trace, "/home/me/train.py", 7, "main") };
+  tide_frames* frames = NULL;
+  T_OK(tide_frames_new(trace, NULL, &frames));
+
+  T_EQ(tide_frames_kind(frames, stack[0]), TIDE_FRAME_KIND_TORCH);
+  T_EQ(tide_frames_kind(frames, stack[1]), TIDE_FRAME_KIND_OWN);
+  T_EQ(tide_frames_kind(frames, memory_add_frame(trace, "later.py", 1, "f")), TIDE_FRAME_KIND_NATIVE);
+  T_EQ(tide_frames_find_site(frames, stack, 2).own, 1);
+  T_STR_EQ(tide_frames_path(frames, memory_add_text(trace, "/home/me/train.py"), NULL), "train.py");
+
+  tide_frames_free(frames);
+  tide_frames_free(NULL);
+  T_STATUS(tide_frames_new(NULL, NULL, &frames), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_frames_new(trace, &(tide_heap){ 0 }, &frames), TIDE_ERR_ARGUMENT);
+  T_PTR_EQ(frames, NULL);
   tide_trace_free(trace);
 }

@@ -227,8 +227,8 @@ T_TEST(test_pprof__has_a_function_for_each_name_in_a_file) {
   tide_trace_free(trace);
 }
 
-// pprof merges functions by their names. It takes a name for one of C++, and removes what is in angle brackets,
-// if the name and the system name are the same.
+// pprof merges functions by their names. If the name and the system name are the same, it takes them for C++
+// and removes what is in angle brackets.
 T_TEST(test_pprof__has_names_that_pprof_keeps_apart) {
   tide_trace* const trace = memory_trace_new();
   const uint64_t frames[] = {

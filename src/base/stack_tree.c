@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
-#include "format/stack_tree.h"
+#include "base/stack_tree.h"
 
 #include "base/error.h"
 #include "base/heap.h"

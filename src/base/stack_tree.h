@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // Stacks as a tree: those that begin with the same outermost frames share these nodes.
-#ifndef TIDEMARK_SRC_FORMAT_STACK_TREE_H
-#define TIDEMARK_SRC_FORMAT_STACK_TREE_H
+#ifndef TIDEMARK_SRC_BASE_STACK_TREE_H
+#define TIDEMARK_SRC_BASE_STACK_TREE_H
 
 #include "base/hash_map.h"
 
