@@ -391,6 +391,7 @@ static int report_answer(tool_diagnosis* r) {
 
 static int report_work(tool_diagnosis* r) {
   int status = tool_top_parse(r->call, REPORT_TOP, &r->top);
+  if (status == TOOL_DONE) status = tool_stacks_parse(r->call, &r->stacks);
   if (status == TOOL_DONE) status = tool_trace_read(r->call->operands[0], &r->trace);
   if (status != TOOL_DONE) return status;
   tool_sites_init(&r->sites, r->trace);
@@ -415,6 +416,7 @@ static const tool_option report_options[] = {
   { "device", 'd', "N",
     "the device to report on (default: the one that ran out of memory first, or the first with entries)" },
   { "top", 'n', "N", "number of rows in a table (default: 10)" },
+  TOOL_STACKS_OPTIONS,
   { NULL, 0, NULL, NULL },
 };
 
@@ -427,8 +429,9 @@ const tool_verb tool_report = {
       "from a replay. Then follow the peaks, where reserved memory was lost, why requests were refused, and "
       "who holds memory at the peak.\n\n"
       "Losses are measured when reserved memory first reaches its peak, including the request that made it "
-      "grow; each byte is counted once. A call site is the innermost stack frame outside of PyTorch and the "
-      "Python interpreter. tidemark(1) lists the keys of --json.",
+      "grow; each byte is counted once. A call site is the innermost line of the program itself, and what "
+      "it calls is the line of an installed package or of PyTorch behind it. tidemark(1) lists the keys of "
+      "--json.",
   .options = report_options,
   .operands_min = 1,
   .operands_max = 1,

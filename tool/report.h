@@ -12,6 +12,7 @@
 #include "picture.h"
 #include "refusal.h"
 #include "sites.h"
+#include "stacks.h"
 #include "where.h"
 
 #define TOOL_REFUSALS 3  // explained in detail
@@ -27,6 +28,7 @@ typedef struct tool_diagnosis {
   size_t top;
   tide_ledger* ledger;
   tool_sites sites;
+  tool_stacks_options stacks;
   tide_ledger_peaks peaks;
   tide_ledger_faults faults;
   tool_needed needed;

@@ -21,15 +21,14 @@
 TIDE_BEGIN_DECLS
 
 // Every format: constant, value, name, usual file name ending, whether it can be read, description.
-#define TIDE_FORMAT_MAP(X)                                                                            \
-  X(PICKLE, 0, "pickle", "pickle", true, "a memory snapshot of PyTorch")                              \
-  X(JSON, 1, "json", "json", true, "the same as JSON")                                                \
-  X(NATIVE, 2, "tide", "tide", true, "columns in chunks with checksums, Tidemark's own")              \
-  X(RMM, 3, "rmm", "rmm.csv", true, "the log of RMM's logging adaptor")                               \
-  X(MINIMALLOC, 4, "minimalloc", "csv", true, "lifetimes and sizes of buffers, MiniMalloc's problem") \
-  X(CHROME, 5, "chrome", "trace.json", false, "a timeline for Perfetto and chrome://tracing")         \
-  X(FOLDED, 6, "folded", "folded", false,                                                             \
-    "call sites and the bytes they hold at the peak, for flame graphs")                               \
+#define TIDE_FORMAT_MAP(X)                                                                                \
+  X(PICKLE, 0, "pickle", "pickle", true, "a memory snapshot of PyTorch")                                  \
+  X(JSON, 1, "json", "json", true, "the same as JSON")                                                    \
+  X(NATIVE, 2, "tide", "tide", true, "columns in chunks with checksums, Tidemark's own")                  \
+  X(RMM, 3, "rmm", "rmm.csv", true, "the log of RMM's logging adaptor")                                   \
+  X(MINIMALLOC, 4, "minimalloc", "csv", true, "lifetimes and sizes of buffers, MiniMalloc's problem")     \
+  X(CHROME, 5, "chrome", "trace.json", false, "a timeline for Perfetto and chrome://tracing")             \
+  X(FOLDED, 6, "folded", "folded", false, "stacks and the bytes they hold at the peak, for flame graphs") \
   X(PPROF, 7, "pprof", "pb", false, "the same with totals, for pprof")
 
 typedef enum tide_format {
@@ -116,6 +115,52 @@ TIDE_API int tide_format_from_path(const char* path);
 TIDE_API TIDE_NODISCARD tide_status tide_trace_load(const char* path, const tide_read_options* options,
                                                     tide_trace** out);
 TIDE_API TIDE_NODISCARD tide_status tide_trace_save(const tide_trace* trace, const char* path);
+
+// ---------------------------------------------------------------------------------------------------
+// Frames for people
+
+// Whose code a frame of a stack is. A later kind says more about what the program was doing.
+typedef enum tide_frame_kind {
+  TIDE_FRAME_KIND_HIDDEN = 0,      // the interpreter's or the recording's; PyTorch's viewers hide it too
+  TIDE_FRAME_KIND_NATIVE = 1,      // C or C++ of PyTorch, or of an unknown file
+  TIDE_FRAME_KIND_STANDARD = 2,    // Python's standard library, or a script that starts programs
+  TIDE_FRAME_KIND_WRAPPER = 3,     // a function of PyTorch that only calls another, in Python
+  TIDE_FRAME_KIND_TORCH = 4,       // PyTorch, in Python
+  TIDE_FRAME_KIND_PACKAGE = 5,     // another installed package
+  TIDE_FRAME_KIND_OWN_NATIVE = 6,  // the program's own, in C or C++
+  TIDE_FRAME_KIND_OWN = 7          // the program's own, in Python
+} tide_frame_kind;
+
+typedef struct tide_frames tide_frames;  // opaque; freed by tide_frames_free()
+
+// Decides for every frame of a trace. The trace is borrowed until the frames are freed; frames that are added
+// to it later are unknown. `heap` is borrowed as well; NULL: malloc and free.
+// Errors:  TIDE_ERR_ARGUMENT for NULL, or a heap that lacks a function; TIDE_ERR_NO_MEMORY.
+// Cost:    O(length of all names); a byte for each frame.
+TIDE_API TIDE_NODISCARD tide_status tide_frames_new(const tide_trace* trace, const tide_heap* heap,
+                                                    tide_frames** out);
+TIDE_API void tide_frames_free(tide_frames* frames);
+
+// The kind of a frame; TIDE_FRAME_KIND_NATIVE for an address.
+TIDE_API tide_frame_kind tide_frames_kind(const tide_frames* frames, uint64_t frame);
+
+// The place in a stack where the program asked for memory, and the line of a library behind it. Both are
+// indices in the stack, whose frames are innermost first; its `count` means none.
+typedef struct tide_frames_site {
+  // The innermost frame of the program's own. Without one, the innermost frame of an installed package other
+  // than PyTorch; without one, the outermost frame of PyTorch: the innermost is the same for all programs.
+  size_t own;
+  size_t called;  // among the frames inside that one, the best by the same rules
+} tide_frames_site;
+// Cost:    O(count).
+TIDE_API tide_frames_site tide_frames_find_site(const tide_frames* frames, const uint64_t* stack,
+                                                size_t count);
+
+// The part of a file's name that identifies it: without the folder where packages are installed, or the
+// folder that contains all of the program's own files. `file` is a text. It ends where the name ends, with a
+// zero byte; it is empty if the file is unknown. `out_bytes` may be NULL.
+// Owner:   the trace.
+TIDE_API const char* tide_frames_path(const tide_frames* frames, uint32_t file, size_t* out_bytes);
 
 TIDE_END_DECLS
 #endif

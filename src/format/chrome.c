@@ -3,29 +3,39 @@
 //
 // A timeline in the JSON format of Chrome's tracing, which Perfetto opens. A device is a process with two
 // counters: the bytes of requests ("allocated") and of segments ("reserved"). Requests and segments are
-// asynchronous slices, because these may overlap in any way. Running out of memory is an instant. Times are
-// µs since the first entry of all devices.
+// asynchronous slices, because these may overlap in any way. Running out of memory is an instant.
 //
-// A counter has one event for each µs in which it changed. Names are truncated to CHROME_NAME bytes. An event
-// has about 130 bytes, and an entry one or two events.
-// Cost: one pass over the entries of each device; the memory of tide__lifetimes for one device at a time.
+// Times are µs since "baseTimeNanoseconds", as in the traces of PyTorch's profiler. That base is the
+// beginning of a period of CHROME_PERIOD_S since 1970, so files of the same weeks have the same base, and
+// their events can be put into one list. A double holds ns since such a base.
+//
+// Slices and instants refer to their stacks in "stackFrames". The name of a request is the innermost line
+// outside of PyTorch, because Perfetto shows no stacks; the argument "from" is the program's own line, if the
+// name is a line of a package.
+//
+// A counter has one event for each µs in which it changed. Names are truncated to TIDE__CHROME_NAME bytes. An
+// event has about 150 bytes, and an entry one or two events.
+// Cost: one pass over the entries of each device; the memory of tide__lifetimes for one device at a time,
+//       and that of tide__chrome_stacks.
 #include <inttypes.h>
 
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
-#include "format/frames.h"
+#include "format/chrome_stacks.h"
 #include "format/json_text.h"
 #include "format/lifetimes.h"
 #include "format/others.h"
 
-#define CHROME_NAME 64u
+#define CHROME_PERIOD_S 7889238u  // a quarter of a year, as the profiler counts it
+#define CHROME_PROCESS 5000000u   // of device 0; more than Linux gives to a process
 
 typedef struct chrome {
   const tide_trace* trace;
   const tide_intern* names;  // borrowed from the trace
   tide__output* output;      // caller keeps
-  tide__frames frames;
+  tide__chrome_stacks stacks;
+  uint64_t base_ns;   // the time that is written as 0
   uint64_t first_ns;  // the first time of all
   uint64_t last_ns;
   bool has_events;
@@ -53,7 +63,7 @@ typedef struct chrome_device {
 // Events
 
 static void chrome_put_time(chrome* c, uint64_t time_ns) {
-  const uint64_t ns = time_ns > c->first_ns ? time_ns - c->first_ns : 0;
+  const uint64_t ns = time_ns > c->base_ns ? time_ns - c->base_ns : 0;
   tide__output_format(c->output, ",\"ts\":%" PRIu64, ns / 1000);
   if (ns % 1000 != 0) tide__output_format(c->output, ".%03u", (unsigned)(ns % 1000));
 }
@@ -74,15 +84,30 @@ static void chrome_put_counter(chrome_device* d, chrome_counter* counter, uint64
   tide__output_format(d->c->output, ",\"args\":{\"bytes\":%" PRIu64 "}}", counter->bytes);
 }
 
+// The stack of an entry or a request. After a failure nothing is written any more.
+static tide__chrome_stack chrome_find_stack(chrome* c, uint32_t number) {
+  tide__chrome_stack stack;
+  const tide_status status = tide__chrome_stacks_find(&c->stacks, number, &stack);
+  if (status == TIDE_OK) return stack;
+  tide__output_fail(c->output, status);
+  return (tide__chrome_stack){ .node = 0 };
+}
+
+static void chrome_put_stack(chrome* c, const tide__chrome_stack* stack) {
+  if (stack->node != 0) tide__output_format(c->output, ",\"sf\":%" PRIu32, stack->node);
+}
+
 static void chrome_put_instant(chrome_device* d, const char* name, const tide_trace_entry* entry) {
+  const tide__chrome_stack stack = chrome_find_stack(d->c, entry->stack);
   chrome_begin(d->c, 'i', name, strlen(name), d->process);
   chrome_put_time(d->c, entry->time_ns);
+  chrome_put_stack(d->c, &stack);
   tide__output_format(d->c->output, ",\"s\":\"p\",\"args\":{\"bytes\":%" PRIu64 "}}", entry->bytes);
 }
 
 static void chrome_put_process(chrome_device* d, size_t device) {
   chrome_begin(d->c, 'M', "process_name", strlen("process_name"), d->process);
-  tide__output_format(d->c->output, ",\"args\":{\"name\":\"device %zu\"}}", device);
+  tide__output_format(d->c->output, ",\"args\":{\"name\":\"memory of device %zu\"}}", device);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -91,35 +116,46 @@ static void chrome_put_process(chrome_device* d, size_t device) {
 static size_t chrome_note_text(const chrome* c, uint32_t note, char* out) {
   size_t bytes = 0;
   const char* const text = tide_intern_text(c->names, tide_intern_note(c->names, note).metadata, &bytes);
-  return bytes > 0 ? tide__shown_copy(out, CHROME_NAME, text, bytes) : 0;
+  return bytes > 0 ? tide__shown_copy(out, TIDE__CHROME_NAME, text, bytes) : 0;
 }
 
-// The innermost shown frame, or the metadata of the thread, or "alloc".
-static size_t chrome_request_name(const chrome* c, const tide__lifetime* request,
-                                  char out[TIDE__FRAME_TEXT]) {
-  size_t count = 0;
-  const uint64_t* const frames = tide_intern_stack(c->names, request->stack, &count);
-  for (size_t i = 0; i < count; i++) {
-    if (!tide__frames_is_shown(&c->frames, frames[i])) continue;
-    char text[TIDE__FRAME_TEXT];
-    const size_t bytes = tide__frames_text(&c->frames, frames[i], text);
-    return tide__shown_copy(out, CHROME_NAME, text, bytes);
+// Begins the event of a request. Its name is that of its stack, or the metadata of the thread, or "alloc".
+static void chrome_begin_request(chrome_device* d, char phase, const tide__chrome_stack* stack,
+                                 uint32_t note) {
+  char text[TIDE__CHROME_NAME];
+  if (stack->name_bytes > 0) {
+    chrome_begin(d->c, phase, tide__chrome_stacks_text(&d->c->stacks, stack->texts), stack->name_bytes,
+                 d->process);
+    return;
   }
-  const size_t bytes = chrome_note_text(c, request->note, out);
-  return bytes > 0 ? bytes : tide__shown_copy(out, CHROME_NAME, "alloc", strlen("alloc"));
+  const size_t bytes = chrome_note_text(d->c, note, text);
+  chrome_begin(d->c, phase, bytes > 0 ? text : "alloc", bytes > 0 ? bytes : strlen("alloc"), d->process);
+}
+
+static void chrome_put_arguments(chrome* c, uint64_t bytes, const tide__chrome_stack* stack) {
+  tide__output_format(c->output, ",\"args\":{\"bytes\":%" PRIu64, bytes);
+  if (stack->from_bytes > 0) {
+    tide__output_text(c->output, ",\"from\":");
+    tide__output_json_text(c->output, tide__chrome_stacks_text(&c->stacks, stack->texts + stack->name_bytes),
+                           stack->from_bytes, TIDE__JSON_SHOW);
+  }
+  tide__output_byte(c->output, '}');
 }
 
 // The beginning ('b') or the end ('e') of a slice. Both need the same name and number.
 static void chrome_put_slice(chrome_device* d, char phase, const tide__lifetimes* all,
                              const tide__lifetime* lifetime, uint64_t time_ns) {
-  char name[TIDE__FRAME_TEXT] = "segment";
   const bool is_request = all->kind == TIDE__LIFETIMES_OF_REQUESTS;
-  const size_t bytes = is_request ? chrome_request_name(d->c, lifetime, name) : strlen("segment");
   const uint64_t id = d->first_id + (uint64_t)(lifetime - all->items) + (is_request ? 0 : d->requests.count);
-  chrome_begin(d->c, phase, name, bytes, d->process);
+  const tide__chrome_stack stack = chrome_find_stack(d->c, lifetime->stack);
+  if (is_request) chrome_begin_request(d, phase, &stack, lifetime->note);
+  else chrome_begin(d->c, phase, "segment", strlen("segment"), d->process);
   chrome_put_time(d->c, time_ns);
   tide__output_format(d->c->output, ",\"cat\":\"%s\",\"id\":%" PRIu64, is_request ? "alloc" : "segment", id);
-  if (phase == 'b') tide__output_format(d->c->output, ",\"args\":{\"bytes\":%" PRIu64 "}", lifetime->bytes);
+  if (phase == 'b') {
+    chrome_put_stack(d->c, &stack);
+    chrome_put_arguments(d->c, lifetime->bytes, &stack);
+  }
   tide__output_byte(d->c->output, '}');
 }
 
@@ -215,7 +251,7 @@ static void chrome_put_device(chrome_device* d, size_t device) {
 
 static tide_status chrome_add_device(chrome* c, size_t device, uint64_t* first_id) {
   const tide_heap* const heap = c->output->heap;
-  chrome_device d = { .c = c, .process = device + 1, .first_id = *first_id };
+  chrome_device d = { .c = c, .process = CHROME_PROCESS + device, .first_id = *first_id };
   TIDE_TRY(tide__lifetimes_init(&d.requests, c->trace, device, TIDE__LIFETIMES_OF_REQUESTS, heap));
   const tide_status status =
       tide__lifetimes_init(&d.segments, c->trace, device, TIDE__LIFETIMES_OF_SEGMENTS, heap);
@@ -249,10 +285,10 @@ static void chrome_put_annotation(chrome* c, uint32_t dict) {
   if (!is_start && strcmp(stage, "END") != 0) return;
   uint64_t time_ns = 0;
   if (!tide__mul(annotation_number(c->names, dict, "time_us"), 1000, &time_ns)) return;
-  char text[CHROME_NAME];
+  char text[TIDE__CHROME_NAME];
   size_t bytes = 0;
   const char* const whole = tide_intern_text(c->names, name, &bytes);
-  const uint64_t process = tide__min(annotation_number(c->names, dict, "device"), UINT8_MAX) + 1;
+  const uint64_t process = CHROME_PROCESS + tide__min(annotation_number(c->names, dict, "device"), UINT8_MAX);
   chrome_begin(c, is_start ? 'b' : 'e', text, tide__shown_copy(text, sizeof text, whole, bytes), process);
   chrome_put_time(c, time_ns);
   tide__output_format(c->output, ",\"cat\":\"annotation\",\"id\":%" PRIu32 "}", name);
@@ -267,23 +303,34 @@ static void chrome_put_annotations(chrome* c) {
 // ---------------------------------------------------------------------------------------------------
 // The timeline
 
+// The time of the first entry decides about the base, which is 0 if times are steps or those of a day.
+static void chrome_put_head(chrome* c) {
+  const uint64_t period_ns = (uint64_t)CHROME_PERIOD_S * 1000000000;
+  tide__lifetimes_times(c->trace, &c->first_ns, &c->last_ns);
+  c->first_ns = tide__min(c->first_ns, c->last_ns);
+  c->base_ns = c->first_ns / period_ns * period_ns;
+  tide__output_text(c->output, "{\"displayTimeUnit\":\"ms\",");
+  if (c->base_ns > 0) tide__output_format(c->output, "\"baseTimeNanoseconds\":%" PRIu64 ",", c->base_ns);
+  tide__output_text(c->output, "\"traceEvents\":[");
+}
+
 static tide_status chrome_put_all(chrome* c) {
   uint64_t first_id = 1;
   const size_t devices = tide__lifetimes_device_count(c->trace);
-  TIDE_TRY(tide__frames_init(&c->frames, c->names, c->output->heap));
-  tide__lifetimes_times(c->trace, &c->first_ns, &c->last_ns);
-  c->first_ns = tide__min(c->first_ns, c->last_ns);
-  tide__output_text(c->output, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+  chrome_put_head(c);
   for (size_t i = 0; i < devices; i++) TIDE_TRY(chrome_add_device(c, i, &first_id));
   chrome_put_annotations(c);
-  tide__output_text(c->output, "\n]}\n");
+  tide__output_text(c->output, "\n]");
+  tide__chrome_stacks_write(&c->stacks, c->output);
+  tide__output_text(c->output, "}\n");
   return TIDE_OK;
 }
 
 tide_status tide__chrome_write(const tide_trace* trace, tide__output* output) {
   chrome c = { .trace = trace, .names = tide_trace_names(trace), .output = output };
-  const tide_status status = chrome_put_all(&c);
-  tide__frames_fini(&c.frames);
+  tide_status status = tide__chrome_stacks_init(&c.stacks, c.names, output->heap);
+  if (status == TIDE_OK) status = chrome_put_all(&c);
+  tide__chrome_stacks_fini(&c.stacks);
   TIDE_TRY(status);
   return output->status;
 }

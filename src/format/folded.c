@@ -30,7 +30,7 @@ typedef struct folded_line {
 
 typedef struct folded {
   const tide_heap* heap;
-  tide__frames frames;
+  tide_frames frames;
   tide__bytes text;
   folded_line* lines;  // owned
   size_t line_count;

@@ -6,6 +6,10 @@
 // device. Locations are the shown frames, with the same numbers; a function is a name in a file. Requests
 // without a stack have a location of their own.
 //
+// pprof merges functions with the same name, and takes the angle brackets of `<module>` for those of a
+// template and removes them. So the name of a function contains its file, and differs from the system name:
+// pprof leaves such names alone. Names of C++ are the same as the system name, and pprof shortens them.
+//
 // The length of a nested message precedes it, so each sample, location or function is built in memory first.
 // Strings are numbered at their first use; their table comes last.
 // Cost: O(n log n) for n entries and frames; 16 bytes per frame and 4 per text beside the holders.
@@ -47,10 +51,15 @@ typedef struct proto {
   bool is_failed;
 } proto;
 
-typedef enum string_kind { STRING_OF_TEXT, STRING_OF_DEVICE, STRING_OF_STREAM } string_kind;
+typedef enum string_kind {
+  STRING_OF_TEXT,
+  STRING_OF_FUNCTION,
+  STRING_OF_DEVICE,
+  STRING_OF_STREAM
+} string_kind;
 
 typedef struct pprof_string {
-  uint64_t value;  // the text, device or stream
+  uint64_t value;  // the text, a frame of the function, the device or stream
   string_kind kind;
 } pprof_string;
 
@@ -64,7 +73,7 @@ typedef struct pprof {
   const tide_heap* heap;
   const tide_intern* names;
   tide__output* output;  // caller keeps
-  tide__frames frames;
+  tide_frames frames;
   proto message;             // being built
   proto part;                // to be nested in it
   uint32_t* string_of_text;  // owned; by text, 0: not used yet
@@ -157,9 +166,11 @@ static void string_append(pprof* p, uint32_t text) {
 }
 
 static void string_put(pprof* p, const pprof_string* string) {
-  char text[24];
+  char text[TIDE__FRAME_TEXT];
   int length = 0;
   if (string->kind == STRING_OF_TEXT) string_append(p, (uint32_t)string->value);
+  if (string->kind == STRING_OF_FUNCTION)
+    length = (int)tide__frames_function(&p->frames, string->value, text);
   if (string->kind == STRING_OF_DEVICE) length = snprintf(text, sizeof text, "%" PRIu64, string->value);
   if (string->kind == STRING_OF_STREAM) length = snprintf(text, sizeof text, "0x%" PRIx64, string->value);
   proto_bytes(&p->message, text, (size_t)length);
@@ -185,10 +196,10 @@ static int pprof_frame_compare(const void* a, const void* b) {
   return (x->number > y->number) - (x->number < y->number);
 }
 
-static void function_put(pprof* p, uint64_t function, uint64_t name, uint64_t file) {
+static void function_put(pprof* p, uint64_t function, uint64_t name, uint64_t system_name, uint64_t file) {
   proto_number(&p->message, FUNCTION_ID, function);
   proto_number(&p->message, FUNCTION_NAME, name);
-  proto_number(&p->message, FUNCTION_SYSTEM_NAME, name);
+  proto_number(&p->message, FUNCTION_SYSTEM_NAME, system_name);
   proto_number(&p->message, FUNCTION_FILE, file);
   pprof_put(p, PROFILE_FUNCTION);
 }
@@ -206,26 +217,34 @@ static size_t frames_list(const pprof* p, pprof_frame* list) {
   size_t count = 0;
   for (size_t i = 1; i < p->frames.count; i++) {
     const tide_frame frame = tide_intern_frame(p->names, (uint32_t)i);
-    if (p->frames.is_hidden[i]) continue;
+    if (!tide__frames_is_shown(&p->frames, i)) continue;
     list[count++] = (pprof_frame){ (uint32_t)i, frame.name, frame.file };
   }
   if (count > 0) qsort(list, count, sizeof *list, pprof_frame_compare);
   return count;
 }
 
+// Adds the function of a frame.
+static tide_status function_add(pprof* p, const pprof_frame* frame, uint64_t function) {
+  uint64_t name = 0;
+  uint64_t system_name = 0;
+  uint64_t file = 0;
+  TIDE_TRY(string_of_text(p, frame->name, &system_name));
+  TIDE_TRY(string_of_text(p, frame->file, &file));
+  if (tide__frames_is_qualified(&p->frames, frame->number)) name = system_name;
+  else TIDE_TRY(string_add(p, STRING_OF_FUNCTION, frame->number, &name));
+  function_put(p, function, name, system_name, file);
+  return TIDE_OK;
+}
+
 static tide_status frames_put(pprof* p, const pprof_frame* list, size_t count) {
   uint64_t function = 0;
   for (size_t i = 0; i < count; i++) {
-    if (i == 0 || list[i].name != list[i - 1].name || list[i].file != list[i - 1].file) {
-      uint64_t name = 0;
-      uint64_t file = 0;
-      TIDE_TRY(string_of_text(p, list[i].name, &name));
-      TIDE_TRY(string_of_text(p, list[i].file, &file));
-      function_put(p, ++function, name, file);
-    }
+    if (i == 0 || list[i].name != list[i - 1].name || list[i].file != list[i - 1].file)
+      TIDE_TRY(function_add(p, &list[i], ++function));
     location_put(p, list[i].number, function, tide_intern_frame(p->names, list[i].number).line);
   }
-  function_put(p, function + 1, STRING_NO_STACK, STRING_EMPTY);
+  function_put(p, function + 1, STRING_NO_STACK, STRING_EMPTY, STRING_EMPTY);
   location_put(p, p->frames.count, function + 1, 0);
   return TIDE_OK;
 }
@@ -245,7 +264,7 @@ static void sample_add_locations(pprof* p, uint32_t stack) {
   size_t count = 0;
   const uint64_t* const frames = tide_intern_stack(p->names, stack, &count);
   for (size_t i = 0; i < count; i++) {
-    if (!tide__frames_has(&p->frames, frames[i]) || p->frames.is_hidden[frames[i]]) continue;
+    if (!tide__frames_has(&p->frames, frames[i]) || !tide__frames_is_shown(&p->frames, frames[i])) continue;
     proto_varint(&p->part, frames[i]);
   }
   if (p->part.bytes.used == 0) proto_varint(&p->part, p->frames.count);

@@ -8,13 +8,14 @@
 #include "memory.h"
 
 #define HEAD "{\"displayTimeUnit\":\"ms\",\"traceEvents\":["
-#define DEVICE_0 \
-  "\n{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"device 0\"}}"
+#define DEVICE_0                                                                                        \
+  "\n{\"ph\":\"M\",\"pid\":5000000,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"memory of " \
+  "device 0\"}}"
 #define TAIL "\n]}\n"
 
 // One event behind another. The names of all events here need no escapes.
 #define EVENT(phase, name, rest) \
-  ",\n{\"ph\":\"" phase "\",\"pid\":1,\"tid\":0,\"name\":\"" name "\"," rest "}"
+  ",\n{\"ph\":\"" phase "\",\"pid\":5000000,\"tid\":0,\"name\":\"" name "\"," rest "}"
 #define COUNTER(name, ts, bytes) EVENT("C", name, "\"ts\":" ts ",\"args\":{\"bytes\":" bytes "}")
 #define BEGIN(cat, name, ts, id, bytes) \
   EVENT("b", name, "\"ts\":" ts ",\"cat\":\"" cat "\",\"id\":" id ",\"args\":{\"bytes\":" bytes "}")
@@ -74,9 +75,9 @@ T_TEST(test_chrome__counts_once_a_microsecond) {
   size_t counters = 0;
   for (const char* at = text; (at = strstr(at, "\"ph\":\"C\"")) != NULL; at++) counters++;
   T_EQ(counters, 3);
-  T_STR_HAS(text, "\"name\":\"allocated\",\"ts\":0.999,\"args\":{\"bytes\":3}");
-  T_STR_HAS(text, "\"name\":\"allocated\",\"ts\":1,\"args\":{\"bytes\":4}");
-  T_STR_HAS(text, "\"name\":\"allocated\",\"ts\":2.500,\"args\":{\"bytes\":5}");
+  T_STR_HAS(text, "\"name\":\"allocated\",\"ts\":7.999,\"args\":{\"bytes\":3}");
+  T_STR_HAS(text, "\"name\":\"allocated\",\"ts\":8,\"args\":{\"bytes\":4}");
+  T_STR_HAS(text, "\"name\":\"allocated\",\"ts\":9.500,\"args\":{\"bytes\":5}");
   free(text);
   tide_trace_free(trace);
 }
@@ -106,13 +107,86 @@ static void expect_name(tide_trace* trace, uint32_t stack, uint32_t note, const 
   tide_trace_free(trace);
 }
 
-T_TEST(test_chrome__names_a_request_by_its_innermost_shown_frame) {
+// A stack of a program that calls an installed package, which calls PyTorch; the innermost frame is hidden.
+static uint32_t add_deep_stack(tide_trace* trace) {
+  const uint64_t frames[] = {
+    memory_add_frame(trace, "??", 0, "unwind::unwind()"),
+    memory_add_frame(trace, "/v/lib/python3.12/site-packages/torch/nn/conv.py", 5, "forward"),
+    memory_add_frame(trace, "/v/lib/python3.12/site-packages/vision/resnet.py", 12, "forward"),
+    memory_add_frame(trace, "/a/net.py", 3, "forward"),
+    memory_add_frame(trace, "/a/main.py", 1, "<module>"),
+  };
+  return memory_add_stack(trace, frames, 5);
+}
+
+T_TEST(test_chrome__names_a_request_by_its_innermost_line_outside_of_torch) {
   tide_trace* const trace = memory_trace_new();
-  const uint64_t frames[] = { memory_add_frame(trace, "??", 0, "unwind::unwind()"),
-                              memory_add_frame(trace, "/a/net.py", 12, "forward"),
-                              memory_add_frame(trace, "/a/main.py", 1, "main") };
-  expect_name(trace, memory_add_stack(trace, frames, 3), memory_add_note(trace, "said", 0),
-              "\"name\":\"net.py:12:forward\"");
+  expect_name(trace, add_deep_stack(trace), memory_add_note(trace, "said", 0),
+              "\"name\":\"vision/resnet.py:12:forward\",\"ts\":0,\"cat\":\"alloc\",\"id\":1,\"sf\":4,"
+              "\"args\":{\"bytes\":0,\"from\":\"net.py:3:forward\"}}");
+}
+
+T_TEST(test_chrome__has_stacks) {
+  tide_trace* const trace = memory_trace_new();
+  expect_name(trace, add_deep_stack(trace), 0,
+              "\n],\"stackFrames\":{\n"
+              "\"1\":{\"category\":\"program\",\"name\":\"main.py:1:<module>\"},\n"
+              "\"2\":{\"category\":\"program\",\"name\":\"net.py:3:forward\",\"parent\":\"1\"},\n"
+              "\"3\":{\"category\":\"package\",\"name\":\"vision/resnet.py:12:forward\",\"parent\":\"2\"},\n"
+              "\"4\":{\"category\":\"torch\",\"name\":\"torch/nn/conv.py:5:forward\",\"parent\":\"3\"}\n"
+              "}}\n");
+}
+
+T_TEST(test_chrome__shares_the_frames_of_stacks) {
+  tide_trace* const trace = memory_trace_new();
+  const uint64_t main_frame = memory_add_frame(trace, "main.py", 1, "main");
+  const uint64_t a[] = { memory_add_frame(trace, "main.py", 2, "a"), main_frame };
+  const uint64_t b[] = { memory_add_frame(trace, "main.py", 3, "b"), main_frame };
+  const uint32_t stacks[] = { memory_add_stack(trace, a, 2), memory_add_stack(trace, b, 2) };
+  for (uint64_t i = 0; i < 6; i++) {
+    const tide_trace_entry entry = { .address = i, .stack = stacks[i % 2] };
+    memory_add(trace, &entry);
+  }
+
+  char* const text = memory_text_of(tide__chrome_write, trace);
+
+  T_STR_HAS(text, "\"id\":5,\"sf\":2,");
+  T_STR_HAS(text, "\"id\":6,\"sf\":3,");
+  T_STR_HAS(text, "\"3\":{\"category\":\"program\",\"name\":\"main.py:3:b\",\"parent\":\"1\"}\n}}");
+  free(text);
+  tide_trace_free(trace);
+}
+
+T_TEST(test_chrome__has_the_stacks_of_segments_and_instants) {
+  tide_trace* const trace = memory_trace_new();
+  const uint32_t stack = add_deep_stack(trace);
+  const tide_trace_entry segment = { .address = 1, .stack = stack, .action = TIDE_ACTION_SEGMENT_ALLOC };
+  const tide_trace_entry refused = { .bytes = 9, .stack = stack, .action = TIDE_ACTION_OOM };
+  memory_add(trace, &segment);
+  memory_add(trace, &refused);
+
+  char* const text = memory_text_of(tide__chrome_write, trace);
+
+  T_STR_HAS(text, "\"name\":\"segment\",\"ts\":0,\"cat\":\"segment\",\"id\":1,\"sf\":4,");
+  T_STR_HAS(text, "\"name\":\"out of memory\",\"ts\":0,\"sf\":4,\"s\":\"p\",\"args\":{\"bytes\":9}}");
+  free(text);
+  tide_trace_free(trace);
+}
+
+// The base is a whole number of periods of 7,889,238 s since 1970, as in the profiler.
+T_TEST(test_chrome__has_times_since_the_base_of_the_profiler) {
+  tide_trace* const trace = memory_trace_new();
+  const tide_trace_entry entry = { .time_ns = UINT64_C(1794703438710999000), .address = 1 };
+  memory_add(trace, &entry);
+
+  char* const text = memory_text_of(tide__chrome_write, trace);
+
+  T_EQ(UINT64_C(1790857026000000000) % UINT64_C(7889238000000000), 0);
+  T_STR_HAS(text,
+            "{\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":1790857026000000000,\"traceEvents\":[");
+  T_STR_HAS(text, "\"ts\":3846412710999,");
+  free(text);
+  tide_trace_free(trace);
 }
 
 T_TEST(test_chrome__names_a_request_by_what_was_said_of_it) {
@@ -124,8 +198,10 @@ T_TEST(test_chrome__cuts_names) {
   tide_trace* const trace = memory_trace_new();
   char name[500] = "";
   memset(name, 'x', sizeof name - 1);
-  expect_name(trace, 0, memory_add_note(trace, name, 0),
-              "\"name\":\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"");
+  expect_name(
+      trace, 0, memory_add_note(trace, name, 0),
+      "\"name\":"
+      "\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"");
 }
 
 T_TEST(test_chrome__has_a_process_for_each_device_with_something) {
@@ -136,9 +212,9 @@ T_TEST(test_chrome__has_a_process_for_each_device_with_something) {
 
   char* const text = memory_text_of(tide__chrome_write, trace);
 
-  T_STR_HAS(text, "\"device 0\"");
-  T_STR_HAS(text, "{\"ph\":\"b\",\"pid\":3,\"tid\":0,\"name\":\"alloc\",\"ts\":8,");
-  T_PTR_EQ(strstr(text, "\"device 1\""), NULL);
+  T_STR_HAS(text, "\"memory of device 0\"");
+  T_STR_HAS(text, "{\"ph\":\"b\",\"pid\":5000002,\"tid\":0,\"name\":\"alloc\",\"ts\":8,");
+  T_PTR_EQ(strstr(text, "device 1"), NULL);
   free(text);
   tide_trace_free(trace);
 }
@@ -188,11 +264,12 @@ T_TEST(test_chrome__has_annotations) {
   char want[256];
   char* const text = memory_text_of(tide__chrome_write, trace);
 
-  (void)snprintf(
-      want, sizeof want,
-      "{\"ph\":\"b\",\"pid\":1,\"tid\":0,\"name\":\"step\",\"ts\":0,\"cat\":\"annotation\",\"id\":%u},\n"
-      "{\"ph\":\"e\",\"pid\":2,\"tid\":0,\"name\":\"step\",\"ts\":4,\"cat\":\"annotation\",\"id\":%u}\n]}",
-      id, id);
+  (void)snprintf(want, sizeof want,
+                 "{\"ph\":\"b\",\"pid\":5000000,\"tid\":0,\"name\":\"step\",\"ts\":3,\"cat\":\"annotation\","
+                 "\"id\":%u},\n"
+                 "{\"ph\":\"e\",\"pid\":5000001,\"tid\":0,\"name\":\"step\",\"ts\":9,\"cat\":\"annotation\","
+                 "\"id\":%u}\n]}",
+                 id, id);
   T_STR_HAS(text, want);
   free(text);
   tide_trace_free(trace);
@@ -299,6 +376,11 @@ T_TEST(test_chrome__stays_small) {
 T_TEST(test_chrome__fails_cleanly) {
   t_rng rng = t_rng_new(1);
   tide_trace* const trace = random_trace(&rng, 200);
+  for (uint64_t i = 0; i < 50; i++) {
+    const uint64_t frame = memory_add_frame(trace, "file.py", (int64_t)i, "function");
+    const tide_trace_entry entry = { .address = i, .stack = memory_add_stack(trace, &frame, 1) };
+    memory_add(trace, &entry);
+  }
   memory_fail_writes(tide__chrome_write, trace);
   memory_fail_sinks(tide__chrome_write, trace);
   tide_trace_free(trace);

@@ -16,8 +16,8 @@ typedef struct stacks {
 static stacks stacks_new(void) {
   stacks s = { .trace = memory_trace_new() };
   const uint64_t main_frame = memory_add_frame(s.trace, "/home/x/main.py", 1, "main");
-  const uint64_t a = memory_add_frame(s.trace, "net.py", 20, "a");
-  const uint64_t b = memory_add_frame(s.trace, "net.py", 30, "b");
+  const uint64_t a = memory_add_frame(s.trace, "/home/x/nets/net.py", 20, "a");
+  const uint64_t b = memory_add_frame(s.trace, "/home/x/nets/net.py", 30, "b");
   s.a = memory_add_stack(s.trace, (const uint64_t[]){ a, main_frame }, 2);
   s.b = memory_add_stack(s.trace, (const uint64_t[]){ b, a, main_frame }, 3);
   return s;
@@ -44,8 +44,8 @@ T_TEST(test_folded__tells_who_holds_memory_at_the_peak) {
   add_request(&s, 0, 0x500, 50, s.b);
 
   memory_expect_text(tide__folded_write, s.trace,
-                     "device_0;main.py:1:main;net.py:20:a;net.py:30:b 600\n"
-                     "device_0;main.py:1:main;net.py:20:a 500\n");
+                     "device_0;main.py:1:main;nets/net.py:20:a;nets/net.py:30:b 600\n"
+                     "device_0;main.py:1:main;nets/net.py:20:a 500\n");
   tide_trace_free(s.trace);
 }
 
@@ -65,8 +65,8 @@ T_TEST(test_folded__has_what_is_older_than_the_recording) {
   add_request(&s, 0, 0x100, 10, s.a);
 
   memory_expect_text(tide__folded_write, s.trace,
-                     "device_0;main.py:1:main;net.py:20:a;net.py:30:b 100\n"
-                     "device_0;main.py:1:main;net.py:20:a 10\n");
+                     "device_0;main.py:1:main;nets/net.py:20:a;nets/net.py:30:b 100\n"
+                     "device_0;main.py:1:main;nets/net.py:20:a 10\n");
   tide_trace_free(s.trace);
 }
 
@@ -78,24 +78,43 @@ T_TEST(test_folded__has_each_device_at_its_own_peak) {
   memory_add_segment(s.trace, 3, 0x9000, 8, 0);
 
   memory_expect_text(tide__folded_write, s.trace,
-                     "device_0;main.py:1:main;net.py:20:a 10\n"
-                     "device_2;main.py:1:main;net.py:20:a 10\n"
+                     "device_0;main.py:1:main;nets/net.py:20:a 10\n"
+                     "device_2;main.py:1:main;nets/net.py:20:a 10\n"
                      "device_3;<no-context> 7\n");
   tide_trace_free(s.trace);
 }
 
 T_TEST(test_folded__joins_streams_and_equal_texts) {
   stacks s = stacks_new();
-  const uint64_t other_folder = memory_add_frame(s.trace, "/other/main.py", 1, "main");
-  const uint64_t same_text = memory_add_frame(s.trace, "main.py", 1, "main");
-  const uint32_t x = memory_add_stack(s.trace, &other_folder, 1);
-  const uint32_t y = memory_add_stack(s.trace, &same_text, 1);
+  const char* const files[] = { "/v/site-packages/vision/main.py", "/w/site-packages/vision/main.py" };
+  const uint64_t frames[] = { memory_add_frame(s.trace, files[0], 1, "main"),
+                              memory_add_frame(s.trace, files[1], 1, "main") };
+  const uint32_t x = memory_add_stack(s.trace, &frames[0], 1);
+  const uint32_t y = memory_add_stack(s.trace, &frames[1], 1);
   add_request(&s, 0, 0x100, 10, x);
   add_request(&s, 0, 0x200, 20, y);
   const tide_trace_entry entry = { .address = 0x300, .bytes = 30, .stack = y, .stream = 77 };
   memory_add(s.trace, &entry);
 
-  memory_expect_text(tide__folded_write, s.trace, "device_0;main.py:1:main 60\n");
+  memory_expect_text(tide__folded_write, s.trace, "device_0;vision/main.py:1:main 60\n");
+  tide_trace_free(s.trace);
+}
+
+T_TEST(test_folded__tells_files_of_the_same_name_apart) {
+  stacks s = stacks_new();
+  const uint64_t frames[] = { memory_add_frame(s.trace, "/home/x/a/net.py", 1, "forward"),
+                              memory_add_frame(s.trace, "/home/x/b/net.py", 1, "forward"),
+                              memory_add_frame(s.trace, "/usr/lib/python3.12/threading.py", 1, "run"),
+                              memory_add_frame(s.trace, "<frozen runpy>", 8, "_run_code"),
+                              memory_add_frame(s.trace, "??", 0, "at::empty(long)") };
+  for (uint64_t i = 0; i < 5; i++) add_request(&s, 0, i, 10 - i, memory_add_stack(s.trace, &frames[i], 1));
+
+  memory_expect_text(tide__folded_write, s.trace,
+                     "device_0;a/net.py:1:forward 10\n"
+                     "device_0;b/net.py:1:forward 9\n"
+                     "device_0;threading.py:1:run 8\n"
+                     "device_0;<frozen runpy>:8:_run_code 7\n"
+                     "device_0;at::empty(long) 6\n");
   tide_trace_free(s.trace);
 }
 

@@ -118,6 +118,7 @@ static piece message_with_id(const profile* p, uint64_t kind, uint64_t id) {
 
 typedef struct wanted_frame {
   const char* name;
+  const char* system_name;
   const char* file;
   int64_t line;
 } wanted_frame;
@@ -132,7 +133,7 @@ static void expect_sample(const profile* p, size_t n, const wanted_frame* frames
     const piece line = part_of(location, 4, 0);
     const piece function = message_with_id(p, FUNCTION, number_of(line, 1));
     expect_string(p, number_of(function, 2), frames[i].name);
-    expect_string(p, number_of(function, 3), frames[i].name);
+    expect_string(p, number_of(function, 3), frames[i].system_name);
     expect_string(p, number_of(function, 4), frames[i].file);
     T_EQ(number_of(line, 2), (uint64_t)frames[i].line);
   }
@@ -184,7 +185,7 @@ T_TEST(test_pprof__names_its_values) {
 
 T_TEST(test_pprof__sums_up_the_recording_and_its_peak) {
   tide_trace* const trace = memory_trace_new();
-  const uint64_t frames[] = { memory_add_frame(trace, "net.py", 20, "leaf"),
+  const uint64_t frames[] = { memory_add_frame(trace, "/x/net.py", 20, "leaf"),
                               memory_add_frame(trace, "/x/main.py", 1, "root") };
   const uint32_t deep = memory_add_stack(trace, frames, 2);
   const uint32_t flat = memory_add_stack(trace, &frames[1], 1);
@@ -197,7 +198,8 @@ T_TEST(test_pprof__sums_up_the_recording_and_its_peak) {
 
   profile p = profile_of(trace);
 
-  const wanted_frame want[] = { { "leaf", "net.py", 20 }, { "root", "/x/main.py", 1 } };
+  const wanted_frame want[] = { { "net.py:leaf", "leaf", "/x/net.py", 20 },
+                                { "main.py:root", "root", "/x/main.py", 1 } };
   T_EQ(count_of(p.all, SAMPLE), 4);
   expect_sample(&p, 0, want, 2, (const uint64_t[]){ 2, 40, 1, 30 }, "0", "0x0");
   expect_sample(&p, 1, want + 1, 1, (const uint64_t[]){ 1, 5, 1, 5 }, "0", "0x0");
@@ -225,6 +227,35 @@ T_TEST(test_pprof__has_a_function_for_each_name_in_a_file) {
   tide_trace_free(trace);
 }
 
+// pprof merges functions by their names. If the name and the system name are the same, it takes them for C++
+// and removes what is in angle brackets.
+T_TEST(test_pprof__has_names_that_pprof_keeps_apart) {
+  tide_trace* const trace = memory_trace_new();
+  const uint64_t frames[] = {
+    memory_add_frame(trace, "??", 0, "at::empty<long>(long)"),
+    memory_add_frame(trace, "/v/lib/python3.12/site-packages/torch/nn/conv.py", 5, "forward"),
+    memory_add_frame(trace, "/v/lib/python3.12/site-packages/vision/resnet.py", 12, "forward"),
+    memory_add_frame(trace, "/home/me/nets/a/net.py", 7, "forward"),
+    memory_add_frame(trace, "/home/me/nets/b/net.py", 9, "forward"),
+    memory_add_frame(trace, "/home/me/train.py", 99, "<module>"),
+  };
+  add_entry(trace, TIDE_ACTION_ALLOC, 0x100, 10, 0, memory_add_stack(trace, frames, 6));
+
+  profile p = profile_of(trace);
+
+  const wanted_frame want[] = {
+    { "at::empty<long>(long)", "at::empty<long>(long)", "??", 0 },
+    { "torch/nn/conv.py:forward", "forward", "/v/lib/python3.12/site-packages/torch/nn/conv.py", 5 },
+    { "vision/resnet.py:forward", "forward", "/v/lib/python3.12/site-packages/vision/resnet.py", 12 },
+    { "nets/a/net.py:forward", "forward", "/home/me/nets/a/net.py", 7 },
+    { "nets/b/net.py:forward", "forward", "/home/me/nets/b/net.py", 9 },
+    { "train.py:<module>", "<module>", "/home/me/train.py", 99 },
+  };
+  expect_sample(&p, 0, want, 6, (const uint64_t[]){ 1, 10, 1, 10 }, "0", "0x0");
+  free(p.sink.data);
+  tide_trace_free(trace);
+}
+
 T_TEST(test_pprof__has_a_place_for_what_has_no_stack) {
   tide_trace* const trace = memory_trace_new();
   const uint64_t hidden = memory_add_frame(trace, "x", 1, "PyObject_Call");
@@ -235,7 +266,7 @@ T_TEST(test_pprof__has_a_place_for_what_has_no_stack) {
 
   profile p = profile_of(trace);
 
-  const wanted_frame want = { "<no-context>", "", 0 };
+  const wanted_frame want = { "<no-context>", "", "", 0 };
   for (uint64_t i = 0; i < 3; i++) {
     expect_sample(&p, i, &want, 1, (const uint64_t[]){ 1, 10 * (i + 1), 1, 10 * (i + 1) }, "0", "0x0");
   }
@@ -250,7 +281,8 @@ T_TEST(test_pprof__repairs_text_and_keeps_odd_lines) {
 
   profile p = profile_of(trace);
 
-  const wanted_frame want = { "f\xc3\xa9\n\xef\xbf\xbd", "\xef\xbf\xbd.py", -1 };
+  const wanted_frame want = { "\xef\xbf\xbd.py:f\xc3\xa9 \xef\xbf\xbd", "f\xc3\xa9\n\xef\xbf\xbd",
+                              "\xef\xbf\xbd.py", -1 };
   expect_sample(&p, 0, &want, 1, (const uint64_t[]){ 1, 1, 1, 1 }, "0", "0x0");
   free(p.sink.data);
   tide_trace_free(trace);

@@ -275,22 +275,63 @@ static void expect_site(tide_trace* trace, const uint64_t* frames, size_t count,
   tool_sites_fini(&sites);
 }
 
-T_TEST(test_report__a_call_site_is_the_innermost_frame_of_the_program) {
+T_TEST(test_report__a_call_site_is_the_innermost_line_of_the_program) {
   tide_trace* const trace = run_new();
   const uint64_t hidden = add_frame(trace, "", 0, "torch::unwind::unwind()");
   const uint64_t library = add_frame(trace, "Empty.cpp", 3, "at::empty");
   const uint64_t native = add_frame(trace, "mine.cc", 7, "run");
   const uint64_t torch = add_frame(trace, "/v/lib/site-packages/torch/nn/conv.py", 9, "forward");
+  const uint64_t outer = add_frame(trace, "/v/lib/site-packages/torch/utils/data.py", 10, "loop");
   const uint64_t other = add_frame(trace, "/v/lib/site-packages/vision/resnet.py", 11, "forward");
   const uint64_t mine = add_frame(trace, "/home/me/train.py", 13, "main");
 
-  expect_site(trace, (const uint64_t[]){ hidden, library, torch, other, mine }, 5,
-              "vision/resnet.py:11 forward");
-  expect_site(trace, (const uint64_t[]){ torch, mine }, 2, "/home/me/train.py:13 main");
-  expect_site(trace, (const uint64_t[]){ hidden, library, torch }, 3, "torch/nn/conv.py:9 forward");
+  expect_site(trace, (const uint64_t[]){ hidden, library, torch, other, mine }, 5, "train.py:13 main");
+  expect_site(trace, (const uint64_t[]){ torch, mine }, 2, "train.py:13 main");
+  expect_site(trace, (const uint64_t[]){ hidden, torch, other, outer }, 4, "vision/resnet.py:11 forward");
+  expect_site(trace, (const uint64_t[]){ hidden, library, torch, outer }, 4, "torch/utils/data.py:10 loop");
   expect_site(trace, (const uint64_t[]){ hidden, library, native }, 3, "mine.cc:7 run");
   expect_site(trace, (const uint64_t[]){ hidden }, 1, "torch::unwind::unwind()");
   expect_site(trace, NULL, 0, "(no stack)");
+  tide_trace_free(trace);
+}
+
+static void expect_short(tide_trace* trace, const char* file, const char* function, size_t columns,
+                         const char* want) {
+  const uint64_t frame = add_frame(trace, file, 7, function);
+  char text[TOOL_SITE_TEXT];
+  tool_sites sites;
+  tool_sites_init(&sites, trace);
+  T_STR_EQ(tool_site_short(&sites, tool_site_of_frame(&sites, frame), columns, text), want);
+  tool_sites_fini(&sites);
+}
+
+T_TEST(test_report__a_call_site_fits_into_columns) {
+  tide_trace* const trace = run_new();
+  const char* const file = "/v/site-packages/vision/models/resnet.py";
+  expect_short(trace, file, "forward", 34, "vision/models/resnet.py:7 forward");
+  expect_short(trace, file, "forward", 33, "vision/models/resnet.py:7 forward");
+  expect_short(trace, file, "forward", 32, "\xe2\x80\xa6/models/resnet.py:7 forward");
+  expect_short(trace, file, "forward", 21, "\xe2\x80\xa6/resnet.py:7 forward");
+  expect_short(trace, file, "forward", 20, "\xe2\x80\xa6/resnet.py:7 forwa\xe2\x80\xa6");
+  expect_short(trace, "??", "f(int)", 4, "f(\xe2\x80\xa6)");
+  expect_short(trace, "??", "f(int)", 3, "f(\xe2\x80\xa6");
+  tide_trace_free(trace);
+}
+
+T_TEST(test_report__names_of_cpp_lose_their_arguments) {
+  tide_trace* const trace = run_new();
+  static const char* const names[][2] = {
+    { "f()", "f()" },
+    { "at::f<a<b>, (c)1>(int (*)(int)) const", "at::f<\xe2\x80\xa6>(\xe2\x80\xa6) const" },
+    { "(anonymous namespace)::f(int)", "(anonymous namespace)::f(\xe2\x80\xa6)" },
+    { "a::operator()(int)", "a::operator()(\xe2\x80\xa6)" },
+    { "a::operator<<(int)", "a::operator<<(\xe2\x80\xa6)" },
+    { "f<never closed", "f<\xe2\x80\xa6>" },
+    { "<module>", "<module>" },
+    { "<lambda>", "<lambda>" },
+  };
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    expect_short(trace, "??", names[i][0], SIZE_MAX, names[i][1]);
   tide_trace_free(trace);
 }
 
