@@ -86,18 +86,8 @@ static void devices_emit(tool_emit* emit, const leak_search* search) {
   tool_emit_table_end(emit);
 }
 
-static size_t leaks_count(const leak_search* search) {
-  size_t found = 0;
-  for (size_t d = 0; d < search->count; d++) {
-    size_t count = 0;
-    const tide_leak* const leaks = tide_steps_leaks(search->steps[d].steps, &count);
-    for (size_t i = 0; i < count; i++) found += leaks[i].bytes_per_step >= (double)search->least;
-  }
-  return found;
-}
-
 static int search_answer(const leak_search* search) {
-  const size_t found = leaks_count(search);
+  const size_t found = tool_leaks_count(search->steps, search->count, search->least);
   size_t steps = 0;
   for (size_t i = 0; i < search->count; i++) {
     const size_t whole = tide_steps_whole(search->steps[i].steps);
@@ -111,7 +101,7 @@ static int search_answer(const leak_search* search) {
                     "%zu %s probably %s: memory was allocated there in many of %zu steps and never freed.",
                     found, found == 1 ? "call site" : "call sites", found == 1 ? "leaks" : "leak", steps);
   devices_emit(emit, search);
-  (void)tool_leaks_emit(emit, search->call, search->steps, search->count, search->least);
+  tool_leaks_emit(emit, search->call, search->steps, search->count, search->least);
   const int status = tool_emit_end(emit);
   return status != TOOL_DONE ? status : found > 0 ? TOOL_NO : TOOL_DONE;
 }

@@ -48,6 +48,8 @@ int tool_steps_init(tool_steps* s, const tool_call* call, const tide_trace* trac
   options.site = stack_site;
   options.user = s;
   if (tide_steps_find(trace, device, ledger, &options, &s->steps) == TIDE_OK) return TOOL_DONE;
+  free(s->site_ids);
+  s->site_ids = NULL;
   return tool_fail("%s: %s", call->operands[0], tool_error());
 }
 
@@ -176,6 +178,11 @@ void tool_steps_emit(tool_emit* emit, const tool_call* call, const tool_steps* s
 // ---------------------------------------------------------------------------------------------------
 // Leaks
 
+// Rounded; a damaged recording may have sizes beyond all bounds.
+static uint64_t bytes_of_real(double bytes) {
+  return bytes < 1e18 ? (uint64_t)(bytes + 0.5) : (uint64_t)1e18;
+}
+
 // A leak without a call site is described by the sizes of its blocks.
 static void leak_place(const tool_steps* s, const tide_leak* leak, char out[TOOL_SITE_TEXT]) {
   char small[TOOL_SIZE_TEXT];
@@ -219,7 +226,7 @@ static void leak_emit_row(tool_emit* emit, const tool_steps* s, const tide_leak*
   leak_place(s, leak, place);
   tool_emit_row(emit);
   tool_emit_uint(emit, NULL, NULL, s->device);
-  tool_emit_bytes(emit, NULL, NULL, (uint64_t)(leak->bytes_per_step + 0.5));
+  tool_emit_bytes(emit, NULL, NULL, bytes_of_real(leak->bytes_per_step));
   tool_emit_real(emit, NULL, NULL, leak->blocks_per_step, 3);
   tool_emit_uint(emit, NULL, NULL, leak->growing_steps);
   tool_emit_uint(emit, NULL, NULL, leak->first_step);
@@ -250,8 +257,34 @@ static void leak_emit_stack(tool_emit* emit, const tool_steps* s, const tide_lea
   if (count > STACK_FRAMES) tool_emit_format(emit, NULL, "...", "%zu more", count - STACK_FRAMES);
 }
 
-size_t tool_leaks_emit(tool_emit* emit, const tool_call* call, const tool_steps* s, size_t count,
-                       uint64_t least) {
+static void leaks_emit_rows(tool_emit* emit, const tool_steps* s, uint64_t least) {
+  size_t count = 0;
+  const tide_leak* const leaks = tide_steps_leaks(s->steps, &count);
+  for (size_t i = 0; i < count; i++) {
+    if (leaks[i].bytes_per_step >= (double)least) leak_emit_row(emit, s, &leaks[i]);
+  }
+}
+
+static void leaks_emit_stacks(tool_emit* emit, const tool_steps* s, uint64_t least) {
+  size_t count = 0;
+  const tide_leak* const leaks = tide_steps_leaks(s->steps, &count);
+  for (size_t i = 0; i < count; i++) {
+    if (leaks[i].bytes_per_step >= (double)least) leak_emit_stack(emit, s, &leaks[i]);
+  }
+}
+
+size_t tool_leaks_count(const tool_steps* s, size_t count, uint64_t least) {
+  size_t found = 0;
+  for (size_t d = 0; d < count; d++) {
+    size_t all = 0;
+    const tide_leak* const leaks = tide_steps_leaks(s[d].steps, &all);
+    for (size_t i = 0; i < all; i++) found += leaks[i].bytes_per_step >= (double)least;
+  }
+  return found;
+}
+
+void tool_leaks_emit(tool_emit* emit, const tool_call* call, const tool_steps* s, size_t count,
+                     uint64_t least) {
   static const tool_column columns[] = {
     { "device", NULL },
     { "bytes_per_step", "growth a step" },
@@ -269,27 +302,12 @@ size_t tool_leaks_emit(tool_emit* emit, const tool_call* call, const tool_steps*
     { "stack", NULL },
     { "site", "call site" },
   };
-  size_t all = 0;
-  size_t shown = 0;
-  for (size_t d = 0; d < count; d++) {
-    const tide_leak* const leaks = tide_steps_leaks(s[d].steps, &all);
-    for (size_t i = 0; i < all; i++) shown += leaks[i].bytes_per_step >= (double)least;
-  }
-  if (shown == 0 && !call->is_json) return 0;
+  if (tool_leaks_count(s, count, least) == 0 && !call->is_json) return;
   tool_emit_title(emit, "Suspected leaks");
   tool_emit_table(emit, "leaks", columns, sizeof columns / sizeof columns[0]);
-  for (size_t d = 0; d < count; d++) {
-    const tide_leak* const leaks = tide_steps_leaks(s[d].steps, &all);
-    for (size_t i = 0; i < all; i++)
-      if (leaks[i].bytes_per_step >= (double)least) leak_emit_row(emit, &s[d], &leaks[i]);
-  }
+  for (size_t d = 0; d < count; d++) leaks_emit_rows(emit, &s[d], least);
   tool_emit_table_end(emit);
-  for (size_t d = 0; d < count && !call->is_json; d++) {
-    const tide_leak* const leaks = tide_steps_leaks(s[d].steps, &all);
-    for (size_t i = 0; i < all; i++)
-      if (leaks[i].bytes_per_step >= (double)least) leak_emit_stack(emit, &s[d], &leaks[i]);
-  }
-  return shown;
+  for (size_t d = 0; d < count && !call->is_json; d++) leaks_emit_stacks(emit, &s[d], least);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -309,12 +327,11 @@ void tool_steps_emit_warning(tool_emit* emit, const tool_steps* s) {
       emit,
       "Memory probably leaks: after each step %s more are live that are never freed, most of it from "
       "%s. There are %zu steps, found %s. tidemark leaks shows more.",
-      tool_size_text((uint64_t)(bytes + 0.5), size), place, tide_steps_whole(s->steps),
-      tool_steps_how(s, how));
+      tool_size_text(bytes_of_real(bytes), size), place, tide_steps_whole(s->steps), tool_steps_how(s, how));
 }
 
 void tool_steps_emit_report(tool_emit* emit, const tool_call* call, const tool_steps* s) {
   const bool is_shown = tool_option_value(call, "steps") != NULL || tool_option_value(call, "step") != NULL;
   tool_steps_emit(emit, call, s, is_shown);
-  if (call->is_json) (void)tool_leaks_emit(emit, call, s, 1, 0);
+  if (call->is_json) tool_leaks_emit(emit, call, s, 1, 0);
 }

@@ -36,10 +36,11 @@ const char* tool_steps_why_not(const tool_steps* steps, char out[TOOL_STEPS_HOW]
 // middle of a long table left out.
 void tool_steps_emit(tool_emit* emit, const tool_call* call, const tool_steps* steps, bool is_shown);
 
-// A table of the suspected leaks of at least `least` bytes per step, under "leaks", and in text the stacks of
-// the first. Returns their number.
-size_t tool_leaks_emit(tool_emit* emit, const tool_call* call, const tool_steps* steps, size_t count,
-                       uint64_t least);
+// The number of suspected leaks of at least `least` bytes per step, on `count` devices; a table of them, under
+// "leaks"; and in text their stacks.
+size_t tool_leaks_count(const tool_steps* steps, size_t count, uint64_t least);
+void tool_leaks_emit(tool_emit* emit, const tool_call* call, const tool_steps* steps, size_t count,
+                     uint64_t least);
 
 // For tidemark report: a sentence if memory leaks; then the steps, in text only with --steps or --step, and
 // the leaks in JSON.
