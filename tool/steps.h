@@ -36,8 +36,8 @@ const char* tool_steps_why_not(const tool_steps* steps, char out[TOOL_STEPS_HOW]
 // middle of a long table left out.
 void tool_steps_emit(tool_emit* emit, const tool_call* call, const tool_steps* steps, bool is_shown);
 
-// The number of suspected leaks of at least `least` bytes per step, on `count` devices; a table of them, under
-// "leaks"; and in text their stacks.
+// The number of suspected leaks of at least `least` bytes per step, on `count` devices; a table of them,
+// under "leaks"; and in text their stacks.
 size_t tool_leaks_count(const tool_steps* steps, size_t count, uint64_t least);
 void tool_leaks_emit(tool_emit* emit, const tool_call* call, const tool_steps* steps, size_t count,
                      uint64_t least);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The rule by which growth is a leak, on plain numbers: cases by hand, and random programs whose truth is known.
+// The rule by which growth is a leak, on plain numbers: cases by hand, and random programs of known truth.
 #include "steps/leaks.h"
 #include "t.h"
 
