@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+#include "steps.h"
+
 #define REPORT_TOP 10     // rows of a table
 #define REPORT_LOSS 0.05  // share of reserved memory that fragmentation may cost without being reported
 #define REPORT_PART 0.33  // a setting that saves less than this share of the cost leaves the main cause
@@ -370,10 +372,14 @@ static void faults_emit(tool_emit* emit, const tool_diagnosis* r) {
 static int report_answer(tool_diagnosis* r) {
   tool_words finding;
   tool_words advice;
+  tool_steps steps;
+  int status = tool_steps_init(&steps, r->call, r->trace, r->device, r->ledger, &r->sites);
+  if (status != TOOL_DONE) return status;
   report_find(r, &finding, &advice);
   tool_emit* const emit = tool_emit_begin(r->call);
   if (advice.length > 0) tool_emit_words(emit, "%s %s", finding.text, advice.text);
   else tool_emit_words(emit, "%s", finding.text);
+  tool_steps_emit_warning(emit, &steps);
   tool_emit_text(emit, "finding", NULL, finding.text);
   tool_emit_text(emit, "advice", NULL, advice.length > 0 ? advice.text : NULL);
   tool_advice_emit(emit, &r->advice);
@@ -383,7 +389,9 @@ static int report_answer(tool_diagnosis* r) {
   else if (r->has_segments) where_emit_people(emit, r);
   tool_diagnosis_emit_ooms(emit, r);
   tool_diagnosis_emit_peak(emit, r);
-  const int status = tool_devices_emit(emit, r->call, r->trace, r->device, &r->peaks);
+  tool_steps_emit_report(emit, r->call, &steps);
+  tool_steps_fini(&steps);
+  status = tool_devices_emit(emit, r->call, r->trace, r->device, &r->peaks);
   if (status == TOOL_DONE) return tool_emit_end(emit);
   tool_emit_drop(emit);
   return status;
@@ -417,6 +425,8 @@ static const tool_option report_options[] = {
     "the device to report on (default: the one that ran out of memory first, or the first with entries)" },
   { "top", 'n', "N", "number of rows in a table (default: 10)" },
   TOOL_STACKS_OPTIONS,
+  { "steps", 0, NULL, "show a table of the steps of the run" },
+  TOOL_STEP_OPTION,
   { NULL, 0, NULL, NULL },
 };
 

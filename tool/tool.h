@@ -248,6 +248,7 @@ extern const tool_verb* const tool_verbs[];
 
 extern const tool_verb tool_info;
 extern const tool_verb tool_report;
+extern const tool_verb tool_leaks;
 extern const tool_verb tool_replay;
 extern const tool_verb tool_whatif;
 extern const tool_verb tool_plan;

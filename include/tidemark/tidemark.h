@@ -22,6 +22,7 @@
 #include "tidemark/profile.h"
 #include "tidemark/replay.h"
 #include "tidemark/report.h"
+#include "tidemark/steps.h"
 #include "tidemark/tensor.h"
 #include "tidemark/trace.h"
 

@@ -225,6 +225,16 @@ static tide_status replay_options(void* s) {
   return tide_replay_run(on.replay, s, &result);
 }
 
+static tide_status steps_options(void* s) {
+  tide_ledger* ledger = NULL;
+  tide_steps* steps = NULL;
+  TIDE_TRY(tide_ledger_new(on.trace, 0, &ledger));
+  const tide_status status = tide_steps_find(on.trace, 0, ledger, s, &steps);
+  tide_steps_free(steps);
+  tide_ledger_free(ledger);
+  return status;
+}
+
 static tide_status replay_result(void* s) { return tide_replay_run(on.replay, NULL, s); }
 static tide_status device_info(void* s) { return tide_machine_device_info(on.machine, 0, s); }
 static tide_status probe(void* s) { return tide_machine_probe(on.machine, 0, TIDE_FEATURE_RDMA, s); }
@@ -347,6 +357,7 @@ static const sized_row rows[] = {
   ROW(graph_node, tide_graph_node, TIDE_GRAPH_NODE_INIT),
   ROW(planner_stats, tide_planner_stats, TIDE_PLANNER_STATS_INIT),
   ROW(replay_options, tide_replay_options, TIDE_REPLAY_OPTIONS_INIT),
+  ROW(steps_options, tide_steps_options, TIDE_STEPS_OPTIONS_INIT),
   ROW(replay_result, tide_replay_result, TIDE_REPLAY_RESULT_INIT),
 };
 
