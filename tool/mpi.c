@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The `tidemark-mpi` command: tidemark survey with the processes of an MPI job. Bytes are given to process 0 by
-// one process after the other, in pieces whose size an int can hold. Who waits sleeps in between, because the
-// processors belong to processes that still work. If a process ends early, it ends all others with it.
+// The `tidemark-mpi` command: tidemark survey with the processes of an MPI job. Bytes are given to process 0
+// by one process after the other, in pieces whose size an int can hold. Who waits sleeps in between, because
+// the processors belong to processes that still work. If a process ends early, it ends all others with it.
 #include <mpi.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -26,47 +26,50 @@ static bool has_ended;
 // ---------------------------------------------------------------------------------------------------
 // Bytes
 
-static void request_wait(MPI_Request* request) {
-  int is_done = 0;
-  (void)MPI_Test(request, &is_done, MPI_STATUS_IGNORE);
-  while (!is_done) {
+// Sleeps until a message of a process is there.
+static void message_await(size_t from) {
+  int is_there = 0;
+  (void)MPI_Iprobe((int)from, TAG, MPI_COMM_WORLD, &is_there, MPI_STATUS_IGNORE);
+  while (!is_there) {
     (void)nanosleep(&(struct timespec){ .tv_nsec = SLEEP_NS }, NULL);
-    (void)MPI_Test(request, &is_done, MPI_STATUS_IGNORE);
+    (void)MPI_Iprobe((int)from, TAG, MPI_COMM_WORLD, &is_there, MPI_STATUS_IGNORE);
   }
 }
 
-static size_t piece_of(size_t count, size_t at) {
-  return count - at < PIECE_BYTES ? count - at : PIECE_BYTES;
+static void number_send(uint64_t number, size_t to) {
+  (void)MPI_Send(&number, 1, MPI_UINT64_T, (int)to, TAG, MPI_COMM_WORLD);
+}
+
+static uint64_t number_receive(size_t from) {
+  uint64_t number = 0;
+  message_await(from);
+  (void)MPI_Recv(&number, 1, MPI_UINT64_T, (int)from, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  return number;
+}
+
+static int piece_of(size_t count, size_t at) {
+  return (int)(count - at < PIECE_BYTES ? count - at : PIECE_BYTES);
 }
 
 static void bytes_send(const tool_bytes* bytes, size_t to) {
-  MPI_Request request;
-  uint64_t count = bytes->count;
-  (void)MPI_Isend(&count, 1, MPI_UINT64_T, (int)to, TAG, MPI_COMM_WORLD, &request);
-  request_wait(&request);
-  for (size_t at = 0; at < bytes->count; at += PIECE_BYTES) {
-    (void)MPI_Isend(bytes->data + at, (int)piece_of(bytes->count, at), MPI_BYTE, (int)to, TAG, MPI_COMM_WORLD,
-                    &request);
-    request_wait(&request);
-  }
+  number_send(bytes->count, to);
+  for (size_t at = 0; at < bytes->count; at += PIECE_BYTES)
+    (void)MPI_Send(bytes->data + at, piece_of(bytes->count, at), MPI_BYTE, (int)to, TAG, MPI_COMM_WORLD);
 }
 
 static void bytes_receive(tool_bytes* bytes, size_t from) {
-  MPI_Request request;
-  uint64_t count = 0;
-  (void)MPI_Irecv(&count, 1, MPI_UINT64_T, (int)from, TAG, MPI_COMM_WORLD, &request);
-  request_wait(&request);
-  unsigned char* const data = tool_bytes_extend(bytes, (size_t)count);
-  for (size_t at = 0; at < count; at += PIECE_BYTES) {
-    (void)MPI_Irecv(data + at, (int)piece_of((size_t)count, at), MPI_BYTE, (int)from, TAG, MPI_COMM_WORLD,
-                    &request);
-    request_wait(&request);
-  }
+  const size_t count = (size_t)number_receive(from);
+  unsigned char* const data = tool_bytes_extend(bytes, count);
+  for (size_t at = 0; at < count; at += PIECE_BYTES)
+    (void)MPI_Recv(data + at, piece_of(count, at), MPI_BYTE, (int)from, TAG, MPI_COMM_WORLD,
+                   MPI_STATUS_IGNORE);
 }
 
+// Process 0 asks one process after the other, so that none waits in the middle of sending.
 static void team_gather(const tool_bytes* mine, tool_bytes_taker* take, void* user) {
   has_shared = true;
   if (team.number != 0) {
+    (void)number_receive(0);
     bytes_send(mine, 0);
     return;
   }
@@ -74,6 +77,7 @@ static void team_gather(const tool_bytes* mine, tool_bytes_taker* take, void* us
   take(user, 0, &own);
   for (size_t from = 1; from < team.count; from++) {
     tool_bytes bytes = { .count = 0 };
+    number_send(0, from);
     bytes_receive(&bytes, from);
     take(user, from, &bytes);
     tool_bytes_fini(&bytes);

@@ -122,7 +122,7 @@ void tool_survey_files_fini(tool_survey_files* files) {
 
 static char* text_copy(const char* text) {
   char* const copy = tool_alloc(strlen(text) + 1, 1);
-  memcpy(copy, text, strlen(text));
+  memcpy(copy, text, strlen(text) + 1);
   return copy;
 }
 
@@ -246,8 +246,10 @@ static size_t pool_list(const tool_survey_files* files, seen_file* out) {
     const tool_survey_file* const file = &files->items[i];
     size_t seen = 1;
     while (i + seen < files->count && file_is_same(file, &files->items[i + seen])) seen++;
-    if (file->found == found[file->operand])
-      out[count++] = (seen_file){ .first = i, .count = seen, .memory = tool_survey_file_memory(file) };
+    if (file->found == found[file->operand]) {
+      out[count] = (seen_file){ .first = i, .count = seen, .memory = tool_survey_file_memory(file) };
+      count++;
+    }
     i += seen;
   }
   free(found);
@@ -266,7 +268,8 @@ static size_t process_choose(const tool_survey_files* files, const seen_file* fi
   size_t best = files->items[file->first].process;
   for (size_t i = 1; i < file->count; i++) {
     const size_t process = files->items[file->first + i].process;
-    if (loads[process] < loads[best] || (loads[process] == loads[best] && process < best)) best = process;
+    const bool is_first = process < best;
+    if (loads[process] < loads[best] || (loads[process] == loads[best] && is_first)) best = process;
   }
   return best;
 }

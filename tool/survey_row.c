@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// One recording becomes a row for each of its devices. The recorded figures come from a ledger; then the usual
-// settings are replayed, in the memory that the run had, if that is known. Nothing of the recording is kept.
+// One recording becomes a row for each of its devices. The recorded figures come from a ledger; then the
+// usual settings are replayed, in the memory that the run had, if that is known. Nothing of the recording is
+// kept.
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@
 static char* text_copy(const char* text) {
   if (text == NULL) return NULL;
   char* const copy = tool_alloc(strlen(text) + 1, 1);
-  memcpy(copy, text, strlen(text));
+  memcpy(copy, text, strlen(text) + 1);
   return copy;
 }
 

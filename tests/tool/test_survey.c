@@ -13,7 +13,7 @@
 
 static char* text_new(const char* text) {
   char* const copy = tool_alloc(strlen(text) + 1, 1);
-  memcpy(copy, text, strlen(text));
+  memcpy(copy, text, strlen(text) + 1);
   return copy;
 }
 
