@@ -17,6 +17,10 @@ if(TARGET tidemark_preload)
 endif()
 if(TARGET tidemark_tool)
   install(TARGETS tidemark_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  if(TARGET tidemark_mpi)
+    install(TARGETS tidemark_mpi RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+    install(FILES "${PROJECT_SOURCE_DIR}/docs/man/tidemark-mpi.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
+  endif()
   install(FILES "${PROJECT_SOURCE_DIR}/docs/man/tidemark.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
 endif()
 
@@ -31,6 +35,10 @@ if(TARGET tidemark_tool AND NOT CMAKE_CROSSCOMPILING AND NOT TIDEMARK_SANITIZE)
   add_custom_target(tidemark_completion ALL DEPENDS "${TIDEMARK_COMPLETION}/tidemark.bash")
   install(FILES "${TIDEMARK_COMPLETION}/tidemark.bash" RENAME tidemark
           DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
+  if(TARGET tidemark_mpi)  # bash finds a completion by the name of the command
+    install(FILES "${TIDEMARK_COMPLETION}/tidemark.bash" RENAME tidemark-mpi
+            DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
+  endif()
   install(FILES "${TIDEMARK_COMPLETION}/_tidemark" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
 endif()
 foreach(file LICENSE README.md CHANGELOG.md)

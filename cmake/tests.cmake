@@ -10,12 +10,17 @@ set(TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_SOURCE=${PROJECT_SOURCE_DIR}" "TIDEMARK_
 if(TARGET tidemark_tool)
   list(APPEND TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_BIN=$<TARGET_FILE:tidemark_tool>")
 endif()
+if(TARGET tidemark_mpi)
+  list(APPEND TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_MPI_BIN=$<TARGET_FILE:tidemark_mpi>"
+       "TIDEMARK_MPIRUN=${MPIEXEC_EXECUTABLE}")
+endif()
 
 # The approximate seconds of tests that take more than one. Long tests start first, so that no processor waits for the
 # last of them. ./dev uses the file to estimate the remaining time.
 set(TIDEMARK_TEST_COSTS pytorch_versions=20 pytorch_shim_2.8_torch=5 pytorch_shim_2.8_tide=5
     pytorch_shim_2.11_torch=5 pytorch_shim_2.11_tide=5 pytorch_shim_2.14_torch=5 pytorch_shim_2.14_tide=5
     command=15 command_numbers=60 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
+    survey=60 command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
     test_cpu_threads=9 test_tide=8 test_recordings=8 fuzz_plan=8 test_verify_random=7 test_tide_order=6
     test_optimum=6 test_ledger=6 prop_tide=6 test_profile_optimum=5 prop_soak=5 prop_plan=5 prop_pinned=5
     test_plan_limits=4 test_pinned_faults=4 test_cpu_fork=4 fuzz_pinned=4 test_threads=3 test_shares=3
@@ -48,7 +53,7 @@ set(TIDEMARK_TESTS_OF_ONE_THREAD prop_graph prop_ledger replay_fuzz_graph replay
     test_planner_results test_planner_sizes test_pprof test_problem test_profile_auto test_profile_faults
     test_profile_file test_profile_optimum test_profile_plan test_profile_recordings test_profile_upstream
     test_profile_verify test_recorded test_recordings test_records test_refusals test_rmm
-    test_roundtrip test_size test_steps test_stitch test_tide_chaos test_trace test_tree test_verify test_verify_random)
+    test_roundtrip test_size test_steps test_stitch test_survey test_tide_chaos test_trace test_tree test_verify test_verify_random)
 
 # Programs whose own code takes most of the time: oracles and brute force.
 set(TIDEMARK_TESTS_THAT_COMPUTE "^(prop_|replay_fuzz_|test_(graph_layout|ledger|optimum|profile_optimum|verify_random)$)")
@@ -120,6 +125,7 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
     tidemark_test(stacks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/stacks")
     tidemark_test(leaks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/leaks")
   endif()
+  tidemark_test(survey "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/survey")
   tidemark_test(recordings_tide "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-tide")
 elseif(TARGET tidemark_tool)
   message(STATUS "python3 not found: the test of the command as a whole is off")

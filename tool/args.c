@@ -30,12 +30,14 @@ enum { SHARED_JSON, SHARED_COLOR, SHARED_UNPACKED, SHARED_HELP, SHARED_COUNT };
 #define USAGE_TEXT 1024
 
 static const char* running_verb;  // for messages
+static bool is_mute;
 
 // ---------------------------------------------------------------------------------------------------
 // Messages and memory
 
 __attribute__((format(printf, 1, 0))) static void message_put(const char* format, va_list arguments) {
   char text[2048];
+  if (is_mute) return;
   (void)vsnprintf(text, sizeof text, format, arguments);
   char* const shown = tool_display_text(text, false);
   tool_progress_clear();
@@ -43,6 +45,8 @@ __attribute__((format(printf, 1, 0))) static void message_put(const char* format
                 running_verb == NULL ? "" : running_verb, shown);
   free(shown);
 }
+
+void tool_messages_mute(void) { is_mute = true; }
 
 int tool_fail(const char* format, ...) {
   va_list arguments;
@@ -238,14 +242,14 @@ static bool option_take(tool_call* call, const option_table* table, int code, ch
 
 static bool operands_take(tool_call* call, int argc, char** argv) {
   const tool_verb* verb = call->verb;
-  const int most = verb->operands_max < TOOL_OPERANDS ? verb->operands_max : TOOL_OPERANDS;
+  const int most = verb->operands_max;
   const int count = argc - optind;
   if (count < verb->operands_min || count > most) {
     const char* problem = count > most ? "too many operands" : "missing operand";
     (void)tool_fail("%s; see tidemark %s --help", problem, verb->name);
     return false;
   }
-  for (int i = 0; i < count; i++) call->operands[i] = argv[optind + i];
+  call->operands = argv + optind;
   call->operand_count = count;
   return true;
 }

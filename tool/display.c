@@ -118,10 +118,14 @@ size_t tool_display_columns(const char* text) {
   return columns;
 }
 
+static bool is_terminal_hidden;
+
+void tool_terminal_hide(void) { is_terminal_hidden = true; }
+
 size_t tool_terminal_columns(FILE* to) {
   struct winsize size = { 0 };
   const int descriptor = fileno(to);
-  if (!isatty(descriptor)) return 0;
+  if (is_terminal_hidden || !isatty(descriptor)) return 0;
   return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 

@@ -25,6 +25,7 @@ size_t tool_display_columns(const char* text);
 
 // The columns of the terminal behind a stream; 0 if it is not a terminal.
 size_t tool_terminal_columns(FILE* to);
+void tool_terminal_hide(void);  // from now on no stream is one
 // The width at which text is wrapped: that of the terminal, at most 100.
 size_t tool_text_columns(FILE* to);
 

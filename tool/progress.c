@@ -25,6 +25,7 @@ struct tool_progress {
 };
 
 static bool bar_is_drawn;
+static _Thread_local bool is_quiet;
 
 static uint64_t progress_clock(void) {
   struct timespec now = { 0 };
@@ -35,7 +36,7 @@ static uint64_t progress_clock(void) {
 tool_progress* tool_progress_begin(const char* what) {
   tool_progress* const progress = tool_alloc(1, sizeof *progress);
   progress->what = tool_display_text(what, false);
-  progress->has_terminal = tool_terminal_columns(stderr) > 0;
+  progress->has_terminal = !is_quiet && tool_terminal_columns(stderr) > 0;
   progress->began_ns = progress_clock();
   progress->due_ns = progress->began_ns + FIRST_NS;
   return progress;
@@ -82,8 +83,10 @@ void tool_progress_show(tool_progress* progress, double share) {
   bar_draw(progress, share > 1 ? 1 : share, now_ns);
 }
 
+void tool_progress_quiet(void) { is_quiet = true; }
+
 void tool_progress_clear(void) {
-  if (!bar_is_drawn) return;
+  if (is_quiet || !bar_is_drawn) return;
   (void)fputs("\r\033[K", stderr);
   (void)fflush(stderr);
   bar_is_drawn = false;

@@ -6,6 +6,7 @@
 #ifndef TIDEMARK_TOOL_TOOL_H
 #define TIDEMARK_TOOL_TOOL_H
 
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -47,7 +48,7 @@ typedef struct tool_verb {
   int (*run)(const tool_call* call);
 } tool_verb;
 
-#define TOOL_OPERANDS 4
+#define TOOL_OPERANDS_ANY INT_MAX
 #define TOOL_OPTIONS 16
 
 // The value of --color.
@@ -56,7 +57,7 @@ typedef enum tool_color { TOOL_COLOR_AUTO, TOOL_COLOR_ALWAYS, TOOL_COLOR_NEVER }
 // A parsed command line. Everything is borrowed from argv.
 struct tool_call {
   const tool_verb* verb;
-  const char* operands[TOOL_OPERANDS];
+  char* const* operands;
   int operand_count;
   // By the index of the option in verb->options; NULL: not given; "" if the option takes no argument.
   const char* values[TOOL_OPTIONS];
@@ -89,6 +90,9 @@ void* tool_alloc(size_t count, size_t bytes);
 void* tool_grow(void* memory, size_t count, size_t bytes);
 // Reports that there is no memory, and ends the program.
 _Noreturn void tool_out_of_memory(void);
+
+// Prints no more errors and warnings: another process prints the same ones.
+void tool_messages_mute(void);
 
 // Prints a warning about the answer to standard error, in the same form.
 __attribute__((format(printf, 1, 2))) void tool_warn(const char* format, ...);
@@ -170,6 +174,7 @@ void tool_progress_end(tool_progress* progress);
 #define TOOL_PROGRESS_LEFT 32
 const char* tool_progress_left(double share, uint64_t elapsed_ns, char out[TOOL_PROGRESS_LEFT]);
 void tool_progress_clear(void);  // removes a bar before something else is printed
+void tool_progress_quiet(void);  // the calling thread shows no bars from now on
 
 // ---------------------------------------------------------------------------------------------------
 // The answer of a verb (emit.c): one tree of facts, printed as JSON or as text
@@ -255,6 +260,7 @@ extern const tool_verb tool_plan;
 extern const tool_verb tool_verify;
 extern const tool_verb tool_convert;
 extern const tool_verb tool_diff;
+extern const tool_verb tool_survey;
 extern const tool_verb tool_machines;
 extern const tool_verb tool_top;
 

@@ -138,10 +138,10 @@ static void* workers_run(void* user) {
   return NULL;
 }
 
-static size_t workers_count(size_t rows) {
-  const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+static size_t workers_count(const tool_trials* trials) {
+  const long processors = trials->threads != 0 ? (long)trials->threads : sysconf(_SC_NPROCESSORS_ONLN);
   const size_t most = processors < 1 ? 1 : processors > THREADS_MAX ? THREADS_MAX : (size_t)processors;
-  return rows < most ? rows : most;
+  return trials->count < most ? trials->count : most;
 }
 
 static void workers_watch(trial_workers* workers) {
@@ -165,12 +165,12 @@ void tool_trials_run(tool_trials* trials) {
   trial_workers workers = { .trials = trials };
   workers.wanted = trials->count * (trials->is_quick ? 1 : ROW_REPLAYS);
   pthread_t threads[THREADS_MAX];
-  const size_t wanted = workers_count(trials->count);
+  const size_t wanted = trials->threads == 1 ? 0 : workers_count(trials);  // one: the caller's
   size_t started = 0;
   (void)pthread_mutex_init(&workers.lock, NULL);
   (void)pthread_cond_init(&workers.changed, NULL);
   while (started < wanted && pthread_create(&threads[started], NULL, workers_run, &workers) == 0) started++;
-  if (started == 0) (void)workers_run(&workers);  // without a thread of its own
+  if (started == 0) (void)workers_run(&workers);
   workers_watch(&workers);
   for (size_t i = 0; i < started; i++) (void)pthread_join(threads[i], NULL);
   (void)pthread_cond_destroy(&workers.changed);

@@ -25,6 +25,7 @@ typedef struct tool_trials {
   tide_replay* replay;  // borrowed
   uint64_t limit;       // TIDE_NO_LIMIT: none
   bool is_quick;        // skip the search for the smallest memory
+  size_t threads;       // to use at most; 0: one for each processor
   size_t count;
   tool_trial rows[TOOL_TRIALS];
 } tool_trials;
