@@ -280,12 +280,13 @@ class Run:
         self.peaks = {name: Peak() for name in NAMES}
         self.series: dict[str, list[int]] = {name: [] for name in NAMES}  # after each entry
         self.homes: dict[int, Home] = {}  # made during the run, by address
+        self.listed = segments_of(snapshot, device)
         self.finals = [(segment["address"], segment["address"] + segment["total_size"],
-                        tuple(segment["segment_pool_id"])) for segment in segments_of(snapshot, device)]
+                        tuple(segment["segment_pool_id"])) for segment in self.listed]
         self.made_last = {entry["addr"]: at for at, entry in enumerate(self.entries)
                           if entry["action"] == "segment_alloc"}
         self.device = device
-        self.begin(Before(self.entries, segments_of(snapshot, device), self.layout.settings))
+        self.begin(Before(self.entries, self.listed, self.layout.settings))
         for at, entry in enumerate(self.entries[: None if last is None else last + 1]):
             self.follow(at, entry)
             self.look(at)
@@ -353,6 +354,15 @@ class Run:
             self.series[name].append(value)
             self.peaks[name].see(value, at)
 
+    def differences_at_end(self) -> list[str]:
+        """Where the entries lead to another state than the one that the snapshot lists."""
+        want = {(block["address"], block["size"], block["state"]) for segment in self.listed
+                for block in segment["blocks"]}
+        got = {(block.address, block.size, "active_pending_free" if block.is_pending else "active_allocated")
+               for block in self.live}
+        got |= {(address, size, "inactive") for address, size in self.layout.free_size.items()}
+        return [f"{'missing' if block in want else 'too much'}: {block}" for block in sorted(want ^ got)]
+
     def step_peak(self, name: str, first: int, last: int) -> Peak:
         """The peak after the entries from first to last, both included."""
         series = self.series[name][first : last + 1]
@@ -362,17 +372,6 @@ class Run:
 def blocks_at(snapshot: dict[str, Any], device: int, entry: int | None) -> list[Block]:
     """The live blocks after an entry; with None before the first."""
     return Run(snapshot, device, -1 if entry is None else entry).live
-
-
-def differences_at_end(snapshot: dict[str, Any], device: int = 0) -> list[str]:
-    """Where following the entries leads to another state than the one that the snapshot lists."""
-    want = {(block["address"], block["size"], block["state"]) for segment in segments_of(snapshot, device)
-            for block in segment["blocks"]}
-    layout = Run(snapshot, device).layout
-    got = {(block.address, block.size, "active_pending_free" if block.is_pending else "active_allocated")
-           for block in layout.live.values()}
-    got |= {(address, size, "inactive") for address, size in layout.free_size.items()}
-    return [f"{'missing' if block in want else 'too much'}: {block}" for block in sorted(want ^ got)]
 
 
 def settled(entries: list[Entry], at: int) -> int:
@@ -422,6 +421,13 @@ def loose_bytes(segment: dict[str, Any], block: dict[str, Any]) -> int:
     handle = SMALL_SEGMENT if segment["segment_type"] == "small" else LARGE_HANDLE
     begin = block["address"] - segment["address"]
     return max(0, (begin + block["size"]) // handle * handle - round_up(begin, handle))
+
+
+def waits(entries: list[Entry]) -> bool:
+    """Some releases are not complete at once."""
+    return any(entry["action"] == "free_requested" and
+               (at + 1 == len(entries) or entries[at + 1]["action"] != "free_completed")
+               for at, entry in enumerate(entries))
 
 
 def segments_list(layout: Layout, homes: dict[int, Home]) -> list[dict[str, Any]]:

@@ -33,8 +33,7 @@ def peaks_agree(said: dict[str, Any], truth: reference.Run, keys: tuple[str, ...
             equal(said[f"peak_{key}"], truth.peaks[key].bytes, f"{name}: peak_{key}")
 
 
-def info_agrees(said: dict[str, Any], snapshot: Snapshot, device: int, name: str) -> None:
-    truth = reference.Run(snapshot, device)
+def info_agrees(said: dict[str, Any], truth: reference.Run, name: str) -> None:
     for action, key in ACTIONS.items():
         equal(said[key], truth.actions[action], f"{name}: {key}")
     equal(said["entries"], len(truth.entries), f"{name}: entries")
@@ -122,8 +121,8 @@ def ooms_agree(said: dict[str, Any], truth: reference.Run, name: str) -> None:
         blocks_agree_in_size(row["allocated"], allocated, truth, f"{name}: allocated at entry {at}")
 
 
-def report_agrees(said: dict[str, Any], snapshot: Snapshot, device: int, name: str) -> None:
-    truth = reference.Run(snapshot, device)
+def report_agrees(said: dict[str, Any], snapshot: Snapshot, truth: reference.Run, name: str) -> None:
+    device = truth.device
     equal((said["device"], said["entries"]), (device, len(truth.entries)), f"{name}: device and entries")
     peaks_agree(said, truth, ("allocated", "allocated_blocks", "requested", "reserved"), name)
     for key in ("allocated", "reserved"):
@@ -141,23 +140,21 @@ def report_agrees(said: dict[str, Any], snapshot: Snapshot, device: int, name: s
     are_pools_known = len(pools) < 2 or truth.actions["segment_unmap"] == 0  # of all segments that there ever were
     if truth.is_from_start and are_pools_known and at is not None:
         want = reference.losses(snapshot, device, at)
-        equal({key: said["fragmentation"][key] for key in want}, want, f"{name}: fragmentation")
+        got = {key.replace("held_by", "pinned_by"): value for key, value in said["fragmentation"].items()}
+        equal({key: got[key] for key in want}, want, f"{name}: fragmentation")
 
 
 def agrees(path: str, snapshot: Snapshot, data: bytes = b"", name: str = "") -> None:
+    """The oracle ends in the recorded state, and info and report say what it says."""
     name = name or os.path.basename(path)
-    devices = ask("info", path, data=data)["devices"]
+    devices = {row["device"]: row for row in ask("info", path, data=data)["devices"]}
     for device, entries in enumerate(snapshot["device_traces"]):
-        info_agrees(devices[device], snapshot, device, f"info {name}, device {device}")
+        truth = reference.Run(snapshot, device)
+        check(not truth.differences_at_end(), f"the oracle itself, {name}: {truth.differences_at_end()[:1]}")
+        info_agrees(devices[device], truth, f"info {name}, device {device}")
         if entries:
             said = ask("report", path, "--device", str(device), "--top", "1000", data=data)
-            report_agrees(said, snapshot, device, f"report {name}, device {device}")
-
-
-def test_the_oracle_ends_in_the_recorded_state(folder: str) -> None:
-    """Proves the oracle: the blocks that it finds are those that PyTorch listed."""
-    for path, snapshot in own_recordings(folder):
-        equal(reference.differences_at_end(snapshot), [], os.path.basename(path))
+            report_agrees(said, snapshot, truth, f"report {name}, device {device}")
 
 
 def test_recordings_of_the_tests(folder: str) -> None:
@@ -167,9 +164,7 @@ def test_recordings_of_the_tests(folder: str) -> None:
 
 def test_shared_recordings(folder: str) -> None:
     for file in shared_files():
-        snapshot = reference.load(file)
-        equal(reference.differences_at_end(snapshot), [], os.path.basename(file))
-        agrees(file, snapshot)
+        agrees(file, reference.load(file))
 
 
 def test_pickle_protocols(folder: str) -> None:
@@ -192,7 +187,4 @@ def test_pickle_protocols(folder: str) -> None:
 
 def test_generated_recordings(folder: str) -> None:
     for seed in range(count(60)):
-        snapshot = generated(seed)
-        for device in range(len(snapshot["device_traces"])):
-            equal(reference.differences_at_end(snapshot, device), [], f"the oracle itself, seed {seed}")
-        agrees("-", snapshot, dumped(snapshot), f"seed {seed}")
+        agrees("-", generated(seed), dumped(generated(seed)), f"seed {seed}")
