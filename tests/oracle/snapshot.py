@@ -13,7 +13,7 @@ import gzip
 import lzma
 import pickle
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 MIB = 1 << 20
@@ -318,6 +318,7 @@ class Run:
             self.layout.place(block)
             self.totals.count(block, 1)
         self.totals.reserved = self.layout.reserved
+        self.before = replace(self.totals)
         for name in NAMES:
             self.peaks[name].see(getattr(self.totals, name), None)
 

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import snapshot as reference
-from command import Snapshot, ask, check, count, dumped, equal, generated, own_recordings, run, shared_files
+from command import Skip, Snapshot, ask, check, count, dumped, equal, generated, own_recordings, run, shared_files
 
 ACTIONS = {"alloc": "allocs", "free_requested": "free_requests", "free_completed": "free_completions",
            "segment_alloc": "segment_allocs", "segment_free": "segment_frees", "segment_map": "segment_maps",
@@ -121,6 +121,21 @@ def ooms_agree(said: dict[str, Any], truth: reference.Run, name: str) -> None:
         blocks_agree_in_size(row["allocated"], allocated, truth, f"{name}: allocated at entry {at}")
 
 
+def steps_agree(steps: dict[str, Any], truth: reference.Run, name: str) -> None:
+    """The peaks of each step, given where it begins and ends."""
+    allocated, before = truth.series["allocated"], truth.before.allocated
+    for row in steps["rows"]:
+        first, last = row["first_entry"], row["first_entry"] + row["entries"] - 1
+        peak = truth.step_peak("allocated", first, last)
+        begin = allocated[first - 1] if first > 0 else before
+        got = tuple(row[key] for key in ("peak_allocated", "peak_entry", "peak_reserved", "live", "growth"))
+        want = (peak.bytes, peak.entry, truth.step_peak("reserved", first, last).bytes, allocated[last],
+                allocated[last] - begin)
+        equal(got, want, f"{name}: step from entry {first} to {last}")
+    ends = [row["first_entry"] + row["entries"] for row in steps["rows"]]
+    equal([row["first_entry"] for row in steps["rows"][1:]], ends[:-1], f"{name}: steps follow each other")
+
+
 def report_agrees(said: dict[str, Any], snapshot: Snapshot, truth: reference.Run, name: str) -> None:
     device = truth.device
     equal((said["device"], said["entries"]), (device, len(truth.entries)), f"{name}: device and entries")
@@ -135,6 +150,8 @@ def report_agrees(said: dict[str, Any], snapshot: Snapshot, truth: reference.Run
     blocks_agree(said, truth, live, name)
     sites_agree(said, live, name)
     ooms_agree(said, truth, name)
+    if "steps" in said:
+        steps_agree(said["steps"], truth, name)
     at = truth.peaks["reserved"].entry
     pools = {segment["segment_pool_id"] for segment in reference.segments_of(snapshot, device)}
     are_pools_known = len(pools) < 2 or truth.actions["segment_unmap"] == 0  # of all segments that there ever were
@@ -183,6 +200,20 @@ def test_pickle_protocols(folder: str) -> None:
         done = run("info", "-", data=dumped(generated(0), protocol))
         equal((done.returncode, done.stdout), (2, ""), f"protocol {protocol}")
         check("the format of the file is unknown" in done.stderr, f"protocol {protocol}: {done.stderr}")
+
+
+def test_steps_of_a_number_of_entries(folder: str) -> None:
+    """Steps that are given, not found."""
+    if "--step " not in run("report", "--help").stdout:
+        raise Skip("the command knows no steps")
+    for seed in range(count(10)):
+        snapshot = generated(seed)
+        for device, entries in enumerate(snapshot["device_traces"]):
+            if len(entries) < 20:
+                continue
+            said = ask("report", "-", "--device", str(device), "--step", "20", data=dumped(snapshot))
+            check(len(said["steps"]["rows"]) >= len(entries) // 20, f"seed {seed}: {said['steps']}")
+            steps_agree(said["steps"], reference.Run(snapshot, device), f"seed {seed}, device {device}")
 
 
 def test_generated_recordings(folder: str) -> None:
