@@ -68,7 +68,7 @@ def text_is_fit(text: str, name: str) -> None:
 def test_texts_can_be_shown(folder: str) -> None:
     if not all_rows():
         raise Skip("tables are wide")
-    for name, data in cases(folder, 10):
+    for name, data in cases(folder, 5):
         path = os.path.join(folder, "x.pickle")
         with open(path, "wb") as file:
             file.write(data)
@@ -89,7 +89,7 @@ def test_texts_can_be_shown(folder: str) -> None:
 
 
 def test_peaks_are_the_same_in_all_verbs(folder: str) -> None:
-    for name, data in cases(folder, 10):
+    for name, data in cases(folder, 5):
         path = os.path.join(folder, "x.pickle")
         with open(path, "wb") as file:
             file.write(data)

@@ -146,7 +146,7 @@ def widened(entries: list[reference.Entry], factor: float) -> Snapshot:
 
 
 def request_logs() -> Iterator[tuple[str, Snapshot]]:
-    for seed in range(count(12)):
+    for seed in range(count(8)):
         rng = random.Random(1000 + seed)
         kind = generate.Kind(steps=rng.choice((100, 400, 900)), streams=rng.choice((1, 3)),
                              is_deferred=rng.random() < 0.5)
