@@ -45,14 +45,16 @@ static uint64_t gib_up(uint64_t bytes) {
 }
 
 // The addresses that an expandable segment reserves. With checks, so few that they fit between the recorded
-// ones; otherwise several times the peak of live memory, if there are enough for a small and a large one in
-// every lane.
+// ones; otherwise as many as PyTorch reserves, or several times the peak of live memory, if there are enough
+// for a small and a large one in every lane. A segment that runs out of addresses would not grow where
+// PyTorch's grows.
 static uint64_t reserve_bytes(const tide__stage* stage) {
   const tide__script* const script = stage->script;
   const bool checks = stage->options->checks;
   const uint64_t wanted = tide__min(stage_bytes(stage, script->peak_bytes), STAGE_CAPACITY / 4) * 4;
   const uint64_t share = STAGE_ADDRESSES / (2 * script->lane_count + 1);
-  if (!checks) return gib_up(tide__max(STAGE_RESERVE_MIN, tide__min(wanted, share)));
+  if (!checks)
+    return gib_up(tide__max(STAGE_RESERVE_MIN, tide__min(tide__max(wanted, STAGE_RESERVE_MAX), share)));
   const uint64_t room = tide__min(script->spread_bytes, STAGE_RESERVE_MAX) / STAGE_GIB * STAGE_GIB;
   return tide__max(room, gib_up(tide__min(script->reach_bytes, STAGE_CAPACITY)));
 }
