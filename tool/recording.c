@@ -67,30 +67,21 @@ void tool_recording_close(tool_recording* recording) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Calls to empty_cache
+// Repeating the recording
 
 bool tool_recording_on_progress(void* user, uint64_t done, uint64_t count) {
   tool_progress_show(user, (double)done / (double)count);
   return true;
 }
 
-static bool recording_gives_back(const tool_recording* r) {
-  size_t count = 0;
-  const tide_trace_entry* const entries = tide_trace_entries(r->trace, r->device, &count);
-  for (size_t i = 0; i < count; i++) {
-    const uint8_t action = entries[i].action;
-    if (action == TIDE_ACTION_SEGMENT_FREE || action == TIDE_ACTION_SEGMENT_UNMAP) return true;
-  }
-  return false;
-}
-
-static tide_status recording_compare(tool_recording* r, uint64_t limit) {
+tide_status tool_recording_compare(tool_recording* r) {
+  if (r->reserved_bytes == 0) return TIDE_OK;
   tide_replay_options o = TIDE_REPLAY_OPTIONS_INIT;
-  tool_progress* const progress = tool_progress_begin("looking for calls to empty_cache");
+  tool_progress* const progress = tool_progress_begin("repeating the recording");
   const tide_device_options device = tide_replay_recorded_options(r->replay);
   o.device = &device;
   o.checks = true;
-  o.limit = limit;
+  o.infers_limit = true;
   o.on_progress = tool_recording_on_progress;
   o.user = progress;
   r->result = (tide_replay_result)TIDE_REPLAY_RESULT_INIT;
@@ -98,13 +89,5 @@ static tide_status recording_compare(tool_recording* r, uint64_t limit) {
   tool_progress_end(progress);
   r->is_compared = status == TIDE_OK;
   r->is_repeated = r->is_compared && r->result.mismatch[0] == '\0';
-  return status;
-}
-
-tide_status tool_recording_find_empties(tool_recording* r, uint64_t limit) {
-  if (!recording_gives_back(r)) return TIDE_OK;
-  tide_status status = recording_compare(r, limit);
-  if (status == TIDE_OK && !r->is_repeated && limit != TIDE_NO_LIMIT)
-    status = recording_compare(r, TIDE_NO_LIMIT);
   return status;
 }

@@ -170,17 +170,15 @@ int tool_refusals_find(const tide_trace* trace, size_t device, tide_ledger* ledg
   return TOOL_DONE;
 }
 
-int tool_limit_infer(const tide_trace* trace, size_t device, uint64_t* out) {
+int tool_limits_find(const tide_trace* trace, size_t device, tool_limits* out) {
   uint64_t actions[TIDE_ACTION_COUNT];
   (void)tool_device_actions(trace, device, actions);
-  *out = TIDE_NO_LIMIT;
+  *out = (tool_limits){ .count = 0 };
   if (actions[TIDE_ACTION_OOM] == 0 || !tool_device_has_segments(trace, device)) return TOOL_DONE;
   tide_ledger* ledger = NULL;
-  tool_limits limits = { .count = 0 };
   size_t count = 0;
   if (tide_ledger_new(trace, device, &ledger) != TIDE_OK) return tool_fail("%s", tool_error());
-  const int status = tool_refusals_find(trace, device, ledger, NULL, 0, &count, &limits);
+  const int status = tool_refusals_find(trace, device, ledger, NULL, 0, &count, out);
   tide_ledger_free(ledger);
-  if (status == TOOL_DONE && limits.likely > 0) *out = limits.likely;
   return status;
 }

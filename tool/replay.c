@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "limit.h"
 #include "policy.h"
 #include "recording.h"
 
@@ -15,7 +16,8 @@ static const tool_option options[] = {
   { "policy", 'p', "NAME[:SETTINGS]",
     "the allocator policy: torch or tide, with SETTINGS as in PYTORCH_CUDA_ALLOC_CONF (default: as "
     "recorded)" },
-  { "limit", 'l', "SIZE", "the most memory that may be reserved (default: no limit)" },
+  { "limit", 'l', "SIZE",
+    "the most memory that may be reserved (default: that of the recorded run, if it shows)" },
   { "scale", 's', "FACTOR", "multiply every size by FACTOR, as if batches were larger (default: 1)" },
   { "check", 'c', NULL, "compare every address, segment and refusal with the recording" },
   { "device", 'd', "N", "the device to replay (default: the first with entries)" },
@@ -65,8 +67,8 @@ static void driver_emit(tool_emit* emit, const tide_replay_result* r, bool has_s
   else tool_emit_real(emit, "span_ms", "recorded time (ms)", (double)r->span_ns / 1e6, 3);
 }
 
-static int result_emit(const tool_call* call, const tool_recording* recording, const tide_replay_options* o,
-                       const tide_replay_result* r) {
+static int result_emit(const tool_call* call, const tool_recording* recording, const tool_limit* limit,
+                       const tide_replay_options* o, const tide_replay_result* r) {
   const tide_trace_about about = tide_trace_get_about(recording->trace);
   char text[TOOL_POLICY_TEXT];
   tool_emit* const emit = tool_emit_begin(call);
@@ -74,7 +76,7 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   tool_emit_text(emit, "policy", "policy", tool_policy_names[o->device->policy]);
   tool_emit_text(emit, "settings", NULL, tool_policy_settings(o->device, text));
   tool_emit_text(emit, NULL, "settings", text[0] != '\0' ? text : "(defaults)");
-  tool_emit_bytes_if(emit, o->limit != TIDE_NO_LIMIT, "limit", "limit", o->limit);
+  tool_limit_emit(emit, limit);
   tool_emit_real(emit, "scale", o->scale != 1 ? "size factor" : NULL, o->scale, 4);
   tool_emit_uint(emit, "events", "entries", r->entries);
   tool_emit_uint(emit, "allocations", "allocations", r->allocations);
@@ -102,15 +104,37 @@ static int replay_status(const tide_replay_options* o, const tide_replay_result*
 
 static int replay_fail(const tool_call* call) { return tool_fail("%s: %s", call->operands[0], tool_error()); }
 
-static int replay_once(const tool_call* call, const tool_recording* recording, tide_replay_options* o) {
-  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
+static tide_status replay_run(const tool_recording* recording, tide_replay_options* o,
+                              tide_replay_result* out) {
   tool_progress* const progress = tool_progress_begin("replaying");
   o->on_progress = tool_recording_on_progress;
   o->user = progress;
-  const tide_status status = tide_replay_run(recording->replay, o, &result);
+  const tide_status status = tide_replay_run(recording->replay, o, out);
   tool_progress_end(progress);
-  if (status != TIDE_OK) return replay_fail(call);
-  const int printed = result_emit(call, recording, o, &result);
+  return status;
+}
+
+// The limit of the run: that of --limit, or the inferred one. Larger sizes are replayed without one, because
+// the question is what they need.
+static int limit_set(const tool_call* call, const tool_recording* recording, tide_replay_options* o,
+                     tool_limit* limit) {
+  const int status = tool_limit_choose(call, recording, limit);
+  if (o->scale != 1 && !limit->is_given) limit->bytes = TIDE_NO_LIMIT;
+  o->limit = limit->bytes;
+  o->infers_limit = o->checks && !limit->is_given;
+  return status;
+}
+
+static int replay_once(const tool_call* call, tool_recording* recording, tide_replay_options* o) {
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
+  tool_limit limit;
+  if (tool_recording_compare(recording) != TIDE_OK) return replay_fail(call);
+  const int status = limit_set(call, recording, o, &limit);
+  if (status != TOOL_DONE) return status;
+  const bool is_recorded = tool_option_value(call, "policy") == NULL && o->scale == 1;
+  if (is_recorded && tool_limit_is_recorded(&limit, recording)) result = recording->result;
+  else if (replay_run(recording, o, &result) != TIDE_OK) return replay_fail(call);
+  const int printed = result_emit(call, recording, &limit, o, &result);
   return printed != TOOL_DONE ? printed : replay_status(o, &result);
 }
 
@@ -132,13 +156,11 @@ static int replay_verb_run(const tool_call* call) {
   o.device = &device;
   tool_recording recording = { .trace = NULL };
   o.checks = tool_option_value(call, "check") != NULL;
-  int status = tool_limit_parse(call, &o.limit);
+  int status = tool_limit_parse(call, &o.limit);  // a wrong --limit is reported before the file is read
   if (status == TOOL_DONE) status = scale_parse(call, &o.scale);
   if (status == TOOL_DONE && policy != NULL) status = tool_policy_parse(policy, &device);
   if (status == TOOL_DONE) status = tool_recording_open(call, &recording);
   if (status == TOOL_DONE && policy == NULL) device = tide_replay_recorded_options(recording.replay);
-  if (status == TOOL_DONE && !o.checks && tool_recording_find_empties(&recording, o.limit) != TIDE_OK)
-    status = replay_fail(call);
   if (status == TOOL_DONE) status = replay_once(call, &recording, &o);
   tool_recording_close(&recording);
   return status;
@@ -148,11 +170,12 @@ const tool_verb tool_replay = {
   .name = "replay",
   .summary = "run the recorded requests through an allocator, without a GPU",
   .operands = "FILE",
-  .text = "Shows how much memory the recorded requests need under a policy, and what the driver calls would "
-          "cost. With --check, every step is compared with the recording, up to the first difference. Where "
-          "the recording freed memory that its policy would have kept, the program called empty_cache; the "
-          "replay calls it there too. Exit status 1: with --check, something differs; otherwise, a request "
-          "ran out of memory.",
+  .text =
+      "Shows how much memory the recorded requests need under a policy, and what the driver calls would "
+      "cost. With --check, every step is compared with the recording, up to the first difference. Where "
+      "the recording freed memory and no limit explains it, the program called empty_cache; the replay calls "
+      "it there too. Exit status 1: with --check, something differs; otherwise, a request "
+      "ran out of memory.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

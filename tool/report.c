@@ -58,14 +58,15 @@ static void report_try(tool_diagnosis* r) {
   if (!report_may_gain(r) || tide_replay_new(r->trace, r->device, NULL, &r->recording.replay) != TIDE_OK)
     return;
   const tide_device_options recorded = tide_replay_recorded_options(r->recording.replay);
-  const bool is_short = r->limits.count > 0 && r->has_segments && r->limits.likely > 0;
   r->recording.reserved_bytes = r->has_segments ? r->peaks.reserved.bytes : 0;
   r->trials.replay = r->recording.replay;
-  r->trials.limit = is_short ? r->limits.likely : TIDE_NO_LIMIT;
   r->trials.is_quick = true;
-  (void)tool_recording_find_empties(&r->recording, r->trials.limit);
+  (void)tool_recording_compare(&r->recording);
+  if (tool_limit_choose(r->call, &r->recording, &r->limit) != TOOL_DONE) return;
+  r->trials.limit = r->limit.bytes;
   tool_trials_add_usual(&r->trials, &recorded, false);
   tool_trials_run(&r->trials);
+  if (tool_limit_is_recorded(&r->limit, &r->recording)) tool_trials_repeat(&r->trials, &r->recording.result);
   r->advice = tool_trials_advise(&r->trials, &r->recording);
 }
 
@@ -378,6 +379,7 @@ static int report_answer(tool_diagnosis* r) {
   peaks_emit(emit, r);
   if (r->call->is_json) where_emit_json(emit, r);
   else if (r->has_segments) where_emit_people(emit, r);
+  tool_limit_emit(emit, &r->limit);
   tool_diagnosis_emit_ooms(emit, r);
   tool_diagnosis_emit_peak(emit, r);
   return tool_emit_end(emit);

@@ -6,6 +6,7 @@
 #define TIDEMARK_TOOL_REPORT_H
 
 #include "advice.h"
+#include "limit.h"
 #include "moment.h"
 #include "picture.h"
 #include "refusal.h"
@@ -39,6 +40,7 @@ typedef struct tool_diagnosis {
   tool_recording recording;
   tool_trials trials;
   tool_advice advice;
+  tool_limit limit;  // in which they were replayed
 } tool_diagnosis;
 
 // The text of a paragraph; what does not fit is dropped.

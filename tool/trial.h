@@ -10,6 +10,7 @@
 typedef struct tool_trial {
   tide_device_options device;
   bool is_recorded;           // the setting of the recording itself
+  bool is_repeated;           // its result is that of the comparison, which repeated the recording
   bool is_torch;              // a setting that PyTorch has
   tide_replay_result result;  // under the limit, if there is one
   uint64_t smallest_bytes;    // memory in which it runs; 0: not found, or not searched

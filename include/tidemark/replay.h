@@ -31,8 +31,8 @@ typedef struct tide_replay tide_replay;  // opaque; freed by tide_replay_free()
 typedef struct tide_replay_options {
   uint32_t size;  // set by TIDE_REPLAY_OPTIONS_INIT
   // Compares the run with the recording: every address, every segment in order, every refusal, and the state
-  // at the end. New segments then get the recorded addresses. Where memory was given back and the policy
-  // does not explain it, the replay assumes that the cache was emptied.
+  // at the end. New segments then get the recorded addresses. Where memory was given back and neither the
+  // policy nor the limit explains it, the replay assumes that the cache was emptied.
   bool checks;
   bool stops_at_oom;  // ends the run at the first request that is refused
   // Empties the cache where the last run with `checks` found that it was emptied, or where nothing else
@@ -48,13 +48,17 @@ typedef struct tide_replay_options {
   // Multiplies every size, rounded down to at least 1 byte: an approximation of larger batches. Above 0 and
   // at most 1024; must be 1 with `checks`. Set by _INIT.
   double scale;
+  // With `checks`: `limit` is ignored. The run is compared under limits that the recording permits, and
+  // without one, until it is repeated. The result says which limit that was, and what is known about it.
+  bool infers_limit;
 } tide_replay_options;
 // clang-format off
 #define TIDE_REPLAY_OPTIONS_INIT                                                                  \
   { TIDE_FIELD(size, sizeof(tide_replay_options)), TIDE_FIELD(checks, false),                     \
     TIDE_FIELD(stops_at_oom, false), TIDE_FIELD(empties, true), TIDE_FIELD(limit, TIDE_NO_LIMIT), \
     TIDE_FIELD(capacity, 0), TIDE_FIELD(device, NULL),                                            \
-    TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(scale, 1) }
+    TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(scale, 1),                  \
+    TIDE_FIELD(infers_limit, false) }
 // clang-format on
 
 #define TIDE_REPLAY_TENTHS 10
@@ -87,6 +91,13 @@ typedef struct tide_replay_result {
   uint64_t driver_ns_by_tenth[TIDE_REPLAY_TENTHS];
   uint64_t remap_ns_by_tenth[TIDE_REPLAY_TENTHS];
   char mismatch[400];  // describes the first mismatch; empty: none
+  // With checks: the limit of the run that was compared; TIDE_NO_LIMIT: none. With infers_limit, a limit shows
+  // when cached memory was freed so that a request could be served again (a retry, garbage collection), or
+  // when a request was refused. If it shows, the recorded run had at least limit_low bytes, and fewer than
+  // limit_high. If nothing shows it, or no limit repeats the recording, these are 0 and TIDE_NO_LIMIT.
+  uint64_t limit;
+  uint64_t limit_low;
+  uint64_t limit_high;
 } tide_replay_result;
 #define TIDE_REPLAY_RESULT_INIT TIDE_SIZED(tide_replay_result)
 

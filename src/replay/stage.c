@@ -188,6 +188,11 @@ tide_status tide__stage_free(tide__stage* stage, const tide__step* step) {
   return tide_device_release(stage->device, block);  // no effect if the request was refused
 }
 
+tide_status tide__stage_take_back(tide__stage* stage, const tide__step* step) {
+  stage->allocations--;
+  return tide__stage_free(stage, step);
+}
+
 static uint64_t entry_ns(uint64_t entry) { return entry << TIDE__ENTRY_SHIFT; }
 
 tide_status tide__stage_clock_to(tide__stage* stage, uint64_t entry) {

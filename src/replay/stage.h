@@ -61,6 +61,8 @@ tide_status tide__stage_oom(tide__stage* stage, const tide__step* step);
 tide_status tide__stage_free(tide__stage* stage, const tide__step* step);
 tide_status tide__stage_free_later(tide__stage* stage, const tide__step* step);
 tide_status tide__stage_done(tide__stage* stage, const tide__step* step);
+// Undoes an ALLOC that was served just now.
+tide_status tide__stage_take_back(tide__stage* stage, const tide__step* step);
 
 // The two halves of a step DONE: the clock moves to its entry, and the block no longer counts as live. The
 // cache finds completed work when it polls.
