@@ -13,13 +13,16 @@ static void bounds_find(const tool_recording* r, const tool_limits* refusals, to
   out->bytes = TIDE_NO_LIMIT;
   out->at_least = 0;
   out->less_than = TIDE_NO_LIMIT;
+  out->is_certain = false;
   if (r->is_repeated && shown->limit_high != TIDE_NO_LIMIT) {
     out->bytes = shown->limit;
     out->at_least = shown->limit_low;
     out->less_than = shown->limit_high;
+    out->is_certain = shown->is_limit_certain;
   } else if (refusals->count > 0 && refusals->at_least > 0) {
     out->bytes = out->at_least = refusals->at_least;
     out->less_than = refusals->less_than;
+    out->is_certain = true;
   }
   const bool is_inside = refusals->likely >= out->at_least && refusals->likely < out->less_than;
   if (refusals->is_device_full && is_inside && out->at_least > 0) out->bytes = refusals->likely;
@@ -55,9 +58,13 @@ void tool_limit_emit(tool_emit* emit, const tool_limit* limit) {
   tool_emit_bytes_if(emit, has_limit, "limit", limit->is_given ? "limit" : "limit (inferred)", limit->bytes);
   tool_emit_uint_if(emit, is_shown, "limit_at_least", NULL, limit->at_least);
   tool_emit_uint_if(emit, is_shown, "limit_less_than", NULL, limit->less_than);
+  tool_emit_bool(emit, "is_limit_certain", NULL, is_shown && limit->is_certain);
   if (!is_shown) return;
   tool_size_pair(limit->at_least, limit->less_than, sizes[0], sizes[1]);
-  tool_emit_words(emit, "The recorded run could reserve at least %s and less than %s: %s.%s", sizes[0],
-                  sizes[1], "retries, garbage collection or refused requests show it",
+  tool_emit_words(emit, "The recorded run could reserve at least %s and less than %s. %s%s", sizes[0],
+                  sizes[1],
+                  limit->is_certain ? "Refused requests or released memory show it."
+                                    : "Retries show it: cached memory was released just when a request would "
+                                      "have passed such a limit. Calls to empty_cache would look the same.",
                   limit->is_given ? "" : " Replays use the limit above; --limit sets another.");
 }

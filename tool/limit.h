@@ -14,6 +14,7 @@ typedef struct tool_limit {
   bool is_given;       // by --limit
   uint64_t at_least;   // the recorded run had this much; 0: nothing shows its limit
   uint64_t less_than;  // and less than this; TIDE_NO_LIMIT: nothing shows its limit
+  bool is_certain;     // otherwise only if retries freed memory, and not calls to empty_cache
 } tool_limit;
 
 // Chooses the limit. The recording must have been compared. On failure it prints why and returns TOOL_USAGE.

@@ -14,6 +14,7 @@ typedef struct tool_recording {
   tide_replay* replay;        // owned
   size_t device;              // the one that is replayed
   uint64_t live_bytes;        // peak of live requests, each rounded up to 512 bytes
+  uint64_t held_bytes;        // the most that is held at once, with a refused request: any allocator needs it
   uint64_t reserved_bytes;    // peak of reserved memory; 0: the recording has no segments
   bool is_from_start;         // nothing existed before its first entry
   uint64_t odd_entries;       // entries that contradict others or refer to missing ones

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "limit.h"
+#include "cut.h"
 #include "policy.h"
 #include "recording.h"
 
@@ -89,6 +89,8 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   driver_emit(emit, r, about.has_steps);
   tool_emit_real(emit, "ns_per_event", "ns per entry", (double)r->run_ns / (double)r->entries, 1);
   tool_recording_emit_odd(emit, recording->odd_entries);
+  tool_emit_bool(emit, "is_from_start", NULL, recording->is_from_start);
+  tool_cut_emit_begin(emit, recording, r);
   if (r->peak_allocated > r->peak_reserved)
     tool_emit_words(
         emit, "There is no utilisation: more memory was live in the recording than the replay reserved. The "

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "advice.h"
+#include "cut.h"
 #include "limit.h"
 #include "report.h"
 
@@ -174,24 +175,11 @@ static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
   if (!w->trials.is_quick) row_emit_smallest(emit, row);
 }
 
-// What existed before a recording that begins in the middle of the run.
-static void before_emit(tool_emit* emit, const tide_replay_result* result) {
-  char size[TOOL_SIZE_TEXT];
-  tool_emit_uint(emit, "blocks_before", NULL, result->blocks_before);
-  tool_emit_uint(emit, "bytes_before", NULL, result->bytes_before);
-  if (result->blocks_before == 0) return;
-  tool_emit_words(emit,
-                  "The recording begins in the middle of the run: %llu blocks of %s existed before. Every "
-                  "row requests them first; their original addresses are unknown, so the figures are "
-                  "estimates.",
-                  (unsigned long long)result->blocks_before, tool_size_text(result->bytes_before, size));
-}
-
 static void empties_emit(tool_emit* emit, const tool_recording* r) {
   tool_emit_uint(emit, "inferred_empty_cache", NULL, r->is_compared ? r->result.inferred_empty_cache : 0);
   if (r->is_compared) tool_emit_bool(emit, "is_repeated", NULL, r->is_repeated);
   else tool_emit_text(emit, "is_repeated", NULL, NULL);
-  if (!r->is_compared || r->result.blocks_before > 0) return;
+  if (!r->is_compared) return;
   if (!r->is_repeated && r->has_settings)
     tool_emit_words(
         emit,
@@ -285,6 +273,7 @@ static void verdict_emit(tool_emit* emit, const whatif* w) {
 static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(w->recording.trace).is_cut);
+  tool_emit_bool(emit, "is_from_start", NULL, true);
   tool_limit_emit(emit, &w->limit);
   tool_emit_bytes(emit, "peak_allocated", "peak allocated", w->recording.live_bytes);
   const uint64_t reserved = w->recording.reserved_bytes;
@@ -294,7 +283,8 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
   for (size_t i = 0; i < w->trials.count; i++) row_emit(emit, w, &w->trials.rows[i]);
   tool_emit_table_end(emit);
   tool_recording_emit_odd(emit, w->recording.odd_entries);
-  before_emit(emit, &w->trials.rows[0].result);
+  tool_emit_uint(emit, "blocks_before", NULL, 0);
+  tool_emit_uint(emit, "bytes_before", NULL, 0);
   empties_emit(emit, &w->recording);
   verdict_emit(emit, w);
   return tool_emit_end(emit);
@@ -315,6 +305,7 @@ static int whatif_work(const tool_call* call, whatif* w) {
   tool_trials_add_usual(&w->trials, &recorded, true);
   if (policies != NULL) status = trials_add_words(&w->trials, policies);
   if (status != TOOL_DONE) return status;
+  if (!w->recording.is_from_start) return tool_cut_answer(call, &w->recording, &w->limit, &w->trials);
   tool_trials_run(&w->trials);
   if (tool_limit_is_recorded(&w->limit, &w->recording)) tool_trials_repeat(&w->trials, &w->recording.result);
   qsort(w->trials.rows, w->trials.count, sizeof w->trials.rows[0], compare_rows);

@@ -88,9 +88,21 @@ static void walk_window(limit_walk* walk, const tide__step* steps, const tide__w
   walk->most_end = tide__max(walk->most_end, end);
 }
 
+// What was reserved before the recording. In reserves, less than a handle more than the limit.
+static void walk_begin(limit_walk* walk, const tide__script* script) {
+  bool has_reserves = false;
+  for (size_t i = 0; i < script->old_count; i++) {
+    walk->reserved += script->old_segments[i].bytes;
+    has_reserves |= script->old_segments[i].is_expandable;
+  }
+  const uint64_t handle = has_reserves ? walk->options->large_segment_bytes : 0;
+  walk->low = walk->reserved - tide__min(walk->reserved, handle);
+}
+
 static limit_walk walk_script(const tide__script* script, const tide_device_options* options) {
   limit_walk walk = { .options = options, .least_begin = UINT64_MAX };
-  for (size_t i = 0; i < script->step_count; i++) {
+  walk_begin(&walk, script);
+  for (size_t i = script->first_step; i < script->step_count; i++) {
     const uint8_t kind = script->steps[i].kind;
     if (kind >= TIDE__STEP_FREE && kind < TIDE__STEP_DONE) continue;
     const tide__window window = tide__window_at(script->steps, script->step_count, i);

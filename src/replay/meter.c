@@ -122,6 +122,7 @@ tide_status tide__meter_finish(tide__meter* meter, size_t at, tide_replay_result
   result->first_oom = stage->first_oom;
   result->oom_bytes = stage->oom_bytes;
   result->inferred_empty_cache = stage->empties;
+  result->is_in_place = stage->is_in_place;
   result->span_ns = script_span_ns(script);
   return meter_take_stats(stage, result);
 }

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/sized.h"
 #include "base/sys.h"
+#include "replay/begin.h"
 #include "replay/limit.h"
 #include "replay/meter.h"
 #include "replay/recorded.h"
@@ -107,6 +108,7 @@ static tide_status run_play(plain_run* run, tide_replay_result* result) {
 static tide_status run_plain(const tide_replay* replay, const tide_replay_options* options,
                              tide_replay_result* result) {
   plain_run run = { .replay = replay, .options = options };
+  if (tide__begins_in_place(&replay->script, options)) run.at = replay->script.first_step;
   TIDE_TRY(tide__stage_init(&run.stage, &replay->script, replay->heap, options));
   tide__meter_init(&run.meter, &run.stage);
   const tide_status status = run_play(&run, result);
@@ -133,6 +135,7 @@ static tide_status run_infer(tide_replay* replay, tide_replay_options* options, 
   if (!is_shown) options->limit = TIDE_NO_LIMIT;
   result->limit_low = is_shown ? guesses.low : 0;
   result->limit_high = is_shown ? high : TIDE_NO_LIMIT;
+  result->is_limit_certain &= is_shown;
   return TIDE_OK;
 }
 
@@ -142,6 +145,7 @@ static tide_status run_compare(tide_replay* replay, tide_replay_options* options
   TIDE_TRY(tide__check_run(&replay->script, replay->heap, options, &replay->found, result, out_same));
   result->limit_low = 0;
   result->limit_high = TIDE_NO_LIMIT;
+  result->is_limit_certain = false;
   return TIDE_OK;
 }
 
@@ -150,12 +154,12 @@ static tide_status run_checked(tide_replay* replay, tide_replay_options* options
                                tide_replay_result* result) {
   bool is_same = false;
   const tide__script* const script = &replay->script;
-  if (script->before_count == 0) {
+  if (!tide__script_is_cut(script) || tide__begins_in_place(script, options)) {
     TIDE_TRY(run_compare(replay, options, result, &is_same));
   } else {
     result->mismatched_segments = 1;
     (void)snprintf(result->mismatch, sizeof result->mismatch,
-                   "the recording begins in the middle: %" PRIu64 " blocks existed before",
+                   "the recording begins in the middle: %" PRIu64 " blocks existed before, at unknown places",
                    script->before_count);
   }
   result->limit = options->limit;
@@ -171,6 +175,7 @@ static tide_status run_checked(tide_replay* replay, tide_replay_options* options
   result->limit = checked.limit;
   result->limit_low = checked.limit_low;
   result->limit_high = checked.limit_high;
+  result->is_limit_certain = checked.is_limit_certain;
   memcpy(result->mismatch, checked.mismatch, sizeof result->mismatch);
   return TIDE_OK;
 }
@@ -213,6 +218,20 @@ static tide_status replay_take_empties(tide_replay* replay) {
   return TIDE_OK;
 }
 
+// Can a cache begin with the old segments? A damaged recording may have them where no cache can have any.
+static void replay_try_begin(tide_replay* replay) {
+  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+  const tide_device_options device = tide__recorded_options(replay->script.trace);
+  tide__stage stage;
+  options.device = &device;
+  if (!tide__begins_in_place(&replay->script, &options)) return;
+  const tide_error before = *tide_last_error();
+  const tide_status status = tide__stage_init(&stage, &replay->script, replay->heap, &options);
+  if (status == TIDE_OK) tide__stage_fini(&stage);
+  else replay->script.old_count = 0;
+  tide__error_restore(&before);
+}
+
 tide_status tide_replay_new(const tide_trace* trace, size_t device, const tide_heap* heap,
                             tide_replay** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "replay_new: out is NULL");
@@ -225,6 +244,7 @@ tide_status tide_replay_new(const tide_trace* trace, size_t device, const tide_h
   replay->heap = heap;
   tide_status status = tide__script_init(&replay->script, trace, device, heap);
   if (status == TIDE_OK) status = replay_take_empties(replay);
+  if (status == TIDE_OK) replay_try_begin(replay);
   if (status != TIDE_OK) {
     tide_replay_free(replay);
     return status;

@@ -46,12 +46,13 @@ typedef struct check_run {
   tide__step* steps;           // borrowed from the plan
   tide__stage stage;
   tide__meter meter;
-  size_t at;           // the next step that must happen
-  size_t window;       // how many windows with several hypotheses came before
-  size_t next_report;  // the step before which on_progress is called
-  bool is_half;        // the first of the two parts of a release at once was seen
-  bool is_reordered;   // completions came in another order than recorded
-  bool is_cached;      // the first mismatch is a request that was served where memory is to be freed
+  size_t at;              // the next step that must happen
+  size_t window;          // how many windows with several hypotheses came before
+  uint64_t limit_likely;  // the limit is below, if memory was freed by retries; UINT64_MAX: there are none
+  size_t next_report;     // the step before which on_progress is called
+  bool is_half;           // the first of the two parts of a release at once was seen
+  bool is_reordered;      // completions came in another order than recorded, or some before the recording
+  bool is_cached;         // the first mismatch is a request that was served where memory is to be freed
   bool is_wrong;
   bool is_retried;  // another hypothesis is to be tried
 } check_run;
@@ -203,22 +204,32 @@ static uint64_t segment_most(const check_run* c, const tide__window* w) {
   return tide__limit_segment_most(c->stage.options->device, &c->steps[w->end]);
 }
 
-static uint64_t reserved_now(check_run* c) {
+typedef struct cache_state {
+  uint64_t reserved;
+  uint64_t retries;
+} cache_state;
+
+static cache_state cache_look(check_run* c) {
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
-  const bool is_known = tide_device_get_stats(c->stage.device, &stats) == TIDE_OK;
-  return is_known ? (uint64_t)stats.reserved_bytes[TIDE_STAT_ALL].current : 0;
+  if (tide_device_get_stats(c->stage.device, &stats) != TIDE_OK) return (cache_state){ 0, 0 };
+  return (cache_state){ (uint64_t)stats.reserved_bytes[TIDE_STAT_ALL].current,
+                        (uint64_t)stats.num_alloc_retries };
 }
 
 // A request was refused, or freed memory for itself: the limit is below what it asked for. After a refusal
-// that is measured behind the request, which has freed what it could.
-static void window_learn(check_run* c, const tide__window* w, uint64_t reserved) {
+// that is measured behind the request, which has freed what it could. A call to empty_cache would explain a
+// retry as well, which frees everything, but nothing else.
+static void window_learn(check_run* c, const tide__window* w, const cache_state* before) {
   const double share = c->stage.options->device->collect_threshold;
   const bool is_refused = c->steps[w->end].kind == TIDE__STEP_OOM;
-  if (is_refused) reserved = reserved_now(c);
+  const cache_state after = cache_look(c);
+  const uint64_t reserved = is_refused ? after.reserved : before->reserved;
+  const bool is_certain = is_refused || after.retries == before->retries;
   uint64_t passed = UINT64_MAX;
   if (!tide__add(reserved, segment_most(c, w), &passed)) return;
   if (!is_refused && share > 0) passed = tide__max(passed, (uint64_t)((double)reserved / share) + 1);
-  c->result->limit_high = tide__min(c->result->limit_high, passed);
+  uint64_t* const high = is_certain ? &c->result->limit_high : &c->limit_likely;
+  *high = tide__min(*high, passed);
 }
 
 static size_t hypothesis_count(const check_run* c, const tide__window* w) {
@@ -280,9 +291,9 @@ static void window_request(check_run* c, const tide__window* w, bool is_emptied)
   if (w->has_request && !c->is_wrong) {
     const tide__step* const request = &c->steps[w->end];
     const bool shows_limit = request->kind == TIDE__STEP_OOM || (w->gives_back && !is_emptied);
-    const uint64_t reserved = shows_limit ? reserved_now(c) : 0;
+    const cache_state before = shows_limit ? cache_look(c) : (cache_state){ 0, 0 };
     check_request(c, request);
-    if (shows_limit && !c->is_wrong) window_learn(c, w, reserved);
+    if (shows_limit && !c->is_wrong) window_learn(c, w, &before);
   }
   if (c->at != w->end + w->has_request) CHECK_FAULT(c, "the recorded event did not happen");
 }
@@ -410,6 +421,9 @@ static tide_status check_once(const tide__script* script, const tide_replay_opti
                               check_plan* plan, tide_replay_result* result, bool* out_same,
                               bool* out_retried) {
   check_run c = { .script = script, .plan = plan, .result = result, .steps = plan->steps };
+  c.at = script->first_step;
+  c.limit_likely = UINT64_MAX;
+  c.is_reordered = script->old_count > 0;  // nothing is known of requests before the recording
   tide_observer observer = 0;
   *result = (tide_replay_result){ .first_oom = UINT64_MAX, .limit_high = UINT64_MAX };
   plan->attempts++;
@@ -421,6 +435,8 @@ static tide_status check_once(const tide__script* script, const tide_replay_opti
   c.is_wrong = true;  // do not compare what freeing the stage does
   *out_retried = c.is_retried;
   *out_same = result->mismatch[0] == '\0';
+  result->is_limit_certain = result->limit_high != UINT64_MAX;
+  if (!result->is_limit_certain) result->limit_high = c.limit_likely;
   tide__stage_fini(&c.stage);
   return status;
 }
