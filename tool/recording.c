@@ -27,25 +27,21 @@ static int device_choose(const tool_call* call, tool_recording* r) {
   return tool_fail("%s: no entries to replay%s", r->file, r->device < count ? " on that device" : "");
 }
 
-// The bytes of a request that was refused at this entry; 0: none was.
-static uint64_t refused_bytes(const tide_trace_entry* entry) {
-  const uint64_t bytes = entry->bytes < UINT64_MAX / 2 ? (entry->bytes + 511) / 512 * 512 : 0;
-  return entry->action == TIDE_ACTION_OOM ? bytes : 0;
-}
-
-// The peak of what the program holds, or asks for in addition. Released blocks that wait may end earlier with
-// another allocator; in `active` they count with at least their live bytes.
+// The most that the program asks for at once: what it holds, and what it was refused then.
 static tide_status held_find(tool_recording* r, tide_ledger* ledger) {
   size_t count = 0;
   const tide_trace_entry* const entries = tide_trace_entries(r->trace, r->device, &count);
-  r->held_bytes = 0;
-  for (size_t i = 0; i <= count; i++) {
-    const tide_status status = tide_ledger_seek(ledger, i == 0 ? TIDE_LEDGER_BEFORE : i - 1);
+  r->held_bytes = tide_ledger_get_peaks(ledger).held.bytes;
+  for (size_t i = 0; i < count; i++) {
+    if (entries[i].action != TIDE_ACTION_OOM) continue;
+    const tide_status status = tide_ledger_seek(ledger, i);
     if (status != TIDE_OK) return status;
     const tide_ledger_totals totals = tide_ledger_get_totals(ledger);
     const uint64_t waiting = totals.active_bytes - totals.allocated_bytes;
-    const uint64_t held = totals.live_bytes - tide__min(totals.live_bytes, waiting);
-    r->held_bytes = tide__max(r->held_bytes, held + (i > 0 ? refused_bytes(&entries[i - 1]) : 0));
+    uint64_t held = 0;
+    if (!tide__add(totals.live_bytes - tide__min(totals.live_bytes, waiting), entries[i].bytes, &held))
+      continue;
+    r->held_bytes = tide__max(r->held_bytes, held);
   }
   return TIDE_OK;
 }
@@ -60,8 +56,7 @@ static tide_status recording_follow(tool_recording* r) {
   r->live_bytes = peaks.live.bytes;
   r->is_from_start = faults.is_from_start;
   r->reserved_bytes = tool_device_has_segments(r->trace, r->device) ? peaks.reserved.bytes : 0;
-  r->held_bytes = peaks.live.bytes;
-  if (!r->is_from_start) status = held_find(r, ledger);
+  status = held_find(r, ledger);
   tide_ledger_free(ledger);
   return status;
 }
