@@ -100,7 +100,7 @@ int tool_cut_answer(const tool_call* call, const tool_recording* r, const tool_l
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(r->trace).is_cut);
   tool_emit_bool(emit, "is_from_start", NULL, false);
-  tool_limit_emit(emit, limit);
+  tool_limit_emit(emit, limit, false);
   tool_emit_bytes(emit, "peak_allocated", "peak allocated", r->live_bytes);
   tool_emit_bytes_if(emit, reserved != 0, "recorded_reserved", "reserved when recorded", reserved);
   if (call->is_json) rows_emit(emit, r, limit, trials);

@@ -50,7 +50,7 @@ bool tool_limit_is_recorded(const tool_limit* limit, const tool_recording* r) {
          limit->bytes < limit->less_than;
 }
 
-void tool_limit_emit(tool_emit* emit, const tool_limit* limit) {
+void tool_limit_emit(tool_emit* emit, const tool_limit* limit, bool is_said) {
   const bool has_limit = limit->bytes != TIDE_NO_LIMIT;
   const bool is_shown = tool_limit_is_shown(limit);
   char sizes[2][TOOL_SIZE_TEXT];
@@ -59,7 +59,7 @@ void tool_limit_emit(tool_emit* emit, const tool_limit* limit) {
   tool_emit_uint_if(emit, is_shown, "limit_at_least", NULL, limit->at_least);
   tool_emit_uint_if(emit, is_shown, "limit_less_than", NULL, limit->less_than);
   tool_emit_bool(emit, "is_limit_certain", NULL, is_shown && limit->is_certain);
-  if (!is_shown) return;
+  if (!is_shown || is_said) return;
   tool_size_pair(limit->at_least, limit->less_than, sizes[0], sizes[1]);
   tool_emit_words(emit, "The recorded run could reserve at least %s and less than %s. %s%s", sizes[0],
                   sizes[1],

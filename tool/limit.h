@@ -26,7 +26,8 @@ bool tool_limit_is_shown(const tool_limit* limit);
 // it, and any limit within the bounds decides alike.
 bool tool_limit_is_recorded(const tool_limit* limit, const tool_recording* recording);
 
-// The keys limit, is_limit_inferred, limit_at_least and limit_less_than; in text, what is known.
-void tool_limit_emit(tool_emit* emit, const tool_limit* limit);
+// The keys limit, is_limit_inferred, limit_at_least, limit_less_than and is_limit_certain. In text, the limit
+// of the replays, and what is known about that of the recorded run, unless `is_said`.
+void tool_limit_emit(tool_emit* emit, const tool_limit* limit, bool is_said);
 
 #endif

@@ -42,7 +42,7 @@ bool tool_range_is_large(const tool_sum* range);
 // Bounds on the memory that the run had, from all refusals of a device.
 typedef struct tool_limits {
   uint64_t count;       // number of refusals
-  uint64_t at_least;    // peak of reserved bytes
+  uint64_t at_least;    // peak of reserved bytes; less by a handle if memory is mapped
   uint64_t less_than;   // bytes that were refused once; 0: none were
   bool is_device_full;  // at the first refusal, the device itself had less left than needed
   uint64_t likely;      // bytes for a replay: `at_least`, or the memory of the full device

@@ -76,7 +76,7 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   tool_emit_text(emit, "policy", "policy", tool_policy_names[o->device->policy]);
   tool_emit_text(emit, "settings", NULL, tool_policy_settings(o->device, text));
   tool_emit_text(emit, NULL, "settings", text[0] != '\0' ? text : "(defaults)");
-  tool_limit_emit(emit, limit);
+  tool_limit_emit(emit, limit, false);
   tool_emit_real(emit, "scale", o->scale != 1 ? "size factor" : NULL, o->scale, 4);
   tool_emit_uint(emit, "events", "entries", r->entries);
   tool_emit_uint(emit, "allocations", "allocations", r->allocations);

@@ -56,7 +56,12 @@ static bool report_compare(tool_diagnosis* r) {
   r->recording.reserved_bytes = r->has_segments ? r->peaks.reserved.bytes : 0;
   if (tide_replay_new(r->trace, r->device, NULL, &r->recording.replay) != TIDE_OK) return false;
   (void)tool_recording_compare(&r->recording);
-  return tool_limit_choose(r->call, &r->recording, &r->limit) == TOOL_DONE;
+  if (tool_limit_choose(r->call, &r->recording, &r->limit) != TOOL_DONE) return false;
+  if (tool_limit_is_shown(&r->limit)) {
+    r->limits.at_least = r->limit.at_least;
+    r->limits.less_than = r->limit.less_than;
+  }
+  return true;
 }
 
 // Tries other settings, if the recording can be replayed; without calls to empty_cache, if they cannot be
@@ -387,7 +392,7 @@ static int report_answer(tool_diagnosis* r) {
   peaks_emit(emit, r);
   if (r->call->is_json) where_emit_json(emit, r);
   else if (r->has_segments) where_emit_people(emit, r);
-  tool_limit_emit(emit, &r->limit);
+  tool_limit_emit(emit, &r->limit, r->refusal_count > 0);
   tool_diagnosis_emit_ooms(emit, r);
   tool_diagnosis_emit_peak(emit, r);
   return tool_emit_end(emit);

@@ -274,7 +274,7 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(w->recording.trace).is_cut);
   tool_emit_bool(emit, "is_from_start", NULL, true);
-  tool_limit_emit(emit, &w->limit);
+  tool_limit_emit(emit, &w->limit, false);
   tool_emit_bytes(emit, "peak_allocated", "peak allocated", w->recording.live_bytes);
   const uint64_t reserved = w->recording.reserved_bytes;
   tool_emit_bytes_if(emit, reserved != 0, "recorded_reserved", "reserved when recorded", reserved);
