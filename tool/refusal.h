@@ -53,8 +53,8 @@ int tool_refusals_find(const tide_trace* trace, size_t device, tide_ledger* ledg
                        size_t room, size_t* out_count, tool_limits* out_limits);
 void tool_refusal_fini(tool_refusal* refusal);
 
-// Only the bounds; `count` is 0 if nothing was refused or reserved memory is unknown. On failure it prints why
-// and returns TOOL_USAGE.
+// Only the bounds; `count` is 0 if nothing was refused or reserved memory is unknown. On failure it prints
+// why and returns TOOL_USAGE.
 int tool_limits_find(const tide_trace* trace, size_t device, tool_limits* out);
 
 #endif

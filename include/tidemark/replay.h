@@ -91,9 +91,9 @@ typedef struct tide_replay_result {
   uint64_t driver_ns_by_tenth[TIDE_REPLAY_TENTHS];
   uint64_t remap_ns_by_tenth[TIDE_REPLAY_TENTHS];
   char mismatch[400];  // describes the first mismatch; empty: none
-  // With checks: the limit of the run that was compared; TIDE_NO_LIMIT: none. With infers_limit, a limit shows
-  // when cached memory was freed so that a request could be served (a retry, garbage collection), or when a
-  // request was refused. If it shows, the recorded run had at least limit_low bytes, and fewer than
+  // With checks: the limit of the run that was compared; TIDE_NO_LIMIT: none. With infers_limit, a limit
+  // shows when cached memory was freed so that a request could be served (a retry, garbage collection), or
+  // when a request was refused. If it shows, the recorded run had at least limit_low bytes, and fewer than
   // limit_high. That is certain, unless only retries show it: calls to empty_cache would look the same. If
   // nothing shows it, or no limit repeats the recording, the bounds are 0 and TIDE_NO_LIMIT.
   uint64_t limit;
@@ -109,8 +109,8 @@ typedef struct tide_replay_result {
 // to, and when releases complete. For a device without entries, a run replays nothing. If the recording
 // begins in the middle, what existed before is inferred (see ledger.h). With the policy `torch`, a run begins
 // with these segments and their blocks, in their places. With other policies or scales, or if the recording
-// contradicts itself, these blocks are requested first, in the order of their addresses. The trace and `heap` are borrowed until the replay is freed; the trace must not change.
-// A NULL heap is malloc.
+// contradicts itself, these blocks are requested first, in the order of their addresses. The trace and
+// `heap` are borrowed until the replay is freed; the trace must not change. A NULL heap is malloc.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_LIMIT for 2^27 or more entries, or more than 1024 streams;
 //          TIDE_ERR_NO_MEMORY.
 // Cost:    O(n); 24 bytes per request and release.
@@ -122,8 +122,8 @@ TIDE_API void tide_replay_free(tide_replay* replay);
 TIDE_API tide_device_options tide_replay_recorded_options(const tide_replay* replay);
 
 // Replays once. The cache is empty at first, unless the recording begins in the middle. Then the figures are
-// those from there on: of the run before, nothing is known. NULL options are the defaults. A replay can be run
-// any number of times. A mismatch is not an error: all other figures are then those of a run without checks.
+// those from there on; of the run before, nothing is known. NULL options are the defaults. A replay can be
+// run any number of times. A mismatch is not an error: all other figures are then those of a run without checks.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if on_progress cancelled the run; any error
 //          of the cache other than running out of device memory.
 // Threads: several threads may run one replay at once, unless one of them checks.

@@ -14,7 +14,8 @@
 tide_status tide__old_segment_add(tide__script* script, const tide_ledger_segment* segment, uint16_t pool);
 tide_status tide__old_block_add(tide__script* script, const tide_ledger_block* block);
 
-// Finds where reserves begin, and adds the ranges of all old segments. The device has at least `device_bytes`.
+// Finds where reserves begin, and adds the ranges of all old segments. The device has at least
+// `device_bytes`.
 // Errors: TIDE_ERR_NO_MEMORY.
 tide_status tide__old_ranges_add(tide__script* script, tide__ranges* ranges, uint64_t device_bytes);
 

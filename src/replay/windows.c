@@ -9,8 +9,8 @@
 // search and how many in a flush. So entries are grouped in windows: from the last request or release to the
 // next request. If segments were freed or memory ran out, there are several hypotheses (hypothesis_of()), and
 // the first that repeats the window is used. The cache cannot be copied, so after a wrong guess the run
-// starts again: O(n) for each wrong guess. There is none if only emptying explains what was freed, and none if
-// the cache serves a request before which it was emptied.
+// starts again: O(n) for each wrong guess. There is none if only emptying explains what was freed, or if the
+// cache serves a request where the recording frees memory.
 #include "replay/windows.h"
 
 #include <inttypes.h>
