@@ -123,7 +123,8 @@ TIDE_API tide_device_options tide_replay_recorded_options(const tide_replay* rep
 
 // Replays once. The cache is empty at first, unless the recording begins in the middle. Then the figures are
 // those from there on; of the run before, nothing is known. NULL options are the defaults. A replay can be
-// run any number of times. A mismatch is not an error: all other figures are then those of a run without checks.
+// run any number of times. A mismatch is not an error: all other figures are then those of a run without
+// checks.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if on_progress cancelled the run; any error
 //          of the cache other than running out of device memory.
 // Threads: several threads may run one replay at once, unless one of them checks.

@@ -2,8 +2,9 @@
 // Copyright the Tidemark authors
 //
 // PyTorch makes a segment if that leaves at most the limit reserved. So the run had at least what was
-// reserved before its largest growth, and the segment. Under exactly that limit, every request grows the cache
-// that grew it in the run. All others freed memory first or were refused, and give an upper bound (windows.c).
+// reserved before its largest growth, and the segment. Under exactly that limit, every request grows the
+// cache that grew it in the run. All others freed memory first or were refused, and give an upper bound
+// (windows.c).
 //
 // Collection begins when a share of the limit is passed, and ends when what is reserved is below it. So the
 // share lies between what was reserved before each collection and after it. Some values in between are tried.
