@@ -71,6 +71,15 @@ void tool_trials_add_usual(tool_trials* trials, const tide_device_options* recor
   }
 }
 
+void tool_trials_repeat(tool_trials* trials, const tide_replay_result* result) {
+  for (size_t i = 0; i < trials->count; i++) {
+    tool_trial* const row = &trials->rows[i];
+    if (!row->is_recorded || row->status != TIDE_OK) continue;
+    row->result = *result;
+    row->is_repeated = true;
+  }
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Which setting is suggested
 

@@ -16,6 +16,9 @@ tool_trial* tool_trials_add(tool_trials* trials, const tide_device_options* devi
 // with `all`, also settings that PyTorch does not have.
 void tool_trials_add_usual(tool_trials* trials, const tide_device_options* recorded, bool all);
 
+// Sets the result of the recorded setting to that of a comparison that repeated the recording.
+void tool_trials_repeat(tool_trials* trials, const tide_replay_result* result);
+
 // Did it serve every request?
 bool tool_trial_fits(const tool_trial* trial);
 

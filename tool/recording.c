@@ -5,6 +5,7 @@
 // addresses.
 #include "recording.h"
 
+#include "base/arith.h"
 #include "picture.h"
 #include "tidemark/ledger.h"
 
@@ -21,9 +22,28 @@ static int device_choose(const tool_call* call, tool_recording* r) {
                    tool_option_value(call, "device") != NULL ? " on that device" : "");
 }
 
+// The most that the program asks for at once: what it holds, and what it was refused then.
+static tide_status held_find(tool_recording* r, tide_ledger* ledger) {
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(r->trace, r->device, &count);
+  r->held_bytes = tide_ledger_get_peaks(ledger).held.bytes;
+  for (size_t i = 0; i < count; i++) {
+    if (entries[i].action != TIDE_ACTION_OOM) continue;
+    const tide_status status = tide_ledger_seek(ledger, i);
+    if (status != TIDE_OK) return status;
+    const tide_ledger_totals totals = tide_ledger_get_totals(ledger);
+    const uint64_t waiting = totals.active_bytes - totals.allocated_bytes;
+    uint64_t held = 0;
+    if (!tide__add(totals.live_bytes - tide__min(totals.live_bytes, waiting), entries[i].bytes, &held))
+      continue;
+    r->held_bytes = tide__max(r->held_bytes, held);
+  }
+  return TIDE_OK;
+}
+
 static tide_status recording_follow(tool_recording* r) {
   tide_ledger* ledger = NULL;
-  const tide_status status = tide_ledger_new(r->trace, r->device, &ledger);
+  tide_status status = tide_ledger_new(r->trace, r->device, &ledger);
   if (status != TIDE_OK) return status;
   const tide_ledger_peaks peaks = tide_ledger_get_peaks(ledger);
   const tide_ledger_faults faults = tide_ledger_get_faults(ledger);
@@ -31,8 +51,9 @@ static tide_status recording_follow(tool_recording* r) {
   r->live_bytes = peaks.live.bytes;
   r->is_from_start = faults.is_from_start;
   r->reserved_bytes = tool_device_has_segments(r->trace, r->device) ? peaks.reserved.bytes : 0;
+  status = held_find(r, ledger);
   tide_ledger_free(ledger);
-  return TIDE_OK;
+  return status;
 }
 
 void tool_recording_emit_odd(tool_emit* emit, uint64_t count) {
@@ -62,30 +83,21 @@ void tool_recording_close(tool_recording* recording) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Calls to empty_cache
+// Repeating the recording
 
 bool tool_recording_on_progress(void* user, uint64_t done, uint64_t count) {
   tool_progress_show(user, (double)done / (double)count);
   return true;
 }
 
-static bool recording_gives_back(const tool_recording* r) {
-  size_t count = 0;
-  const tide_trace_entry* const entries = tide_trace_entries(r->trace, r->device, &count);
-  for (size_t i = 0; i < count; i++) {
-    const uint8_t action = entries[i].action;
-    if (action == TIDE_ACTION_SEGMENT_FREE || action == TIDE_ACTION_SEGMENT_UNMAP) return true;
-  }
-  return false;
-}
-
-static tide_status recording_compare(tool_recording* r, uint64_t limit) {
+tide_status tool_recording_compare(tool_recording* r) {
+  if (r->reserved_bytes == 0) return TIDE_OK;
   tide_replay_options o = TIDE_REPLAY_OPTIONS_INIT;
-  tool_progress* const progress = tool_progress_begin("looking for calls to empty_cache");
+  tool_progress* const progress = tool_progress_begin("repeating the recording");
   const tide_device_options device = tide_replay_recorded_options(r->replay);
   o.device = &device;
   o.checks = true;
-  o.limit = limit;
+  o.infers_limit = true;
   o.on_progress = tool_recording_on_progress;
   o.user = progress;
   r->result = (tide_replay_result)TIDE_REPLAY_RESULT_INIT;
@@ -93,13 +105,5 @@ static tide_status recording_compare(tool_recording* r, uint64_t limit) {
   tool_progress_end(progress);
   r->is_compared = status == TIDE_OK;
   r->is_repeated = r->is_compared && r->result.mismatch[0] == '\0';
-  return status;
-}
-
-tide_status tool_recording_find_empties(tool_recording* r, uint64_t limit) {
-  if (!recording_gives_back(r)) return TIDE_OK;
-  tide_status status = recording_compare(r, limit);
-  if (status == TIDE_OK && !r->is_repeated && limit != TIDE_NO_LIMIT)
-    status = recording_compare(r, TIDE_NO_LIMIT);
   return status;
 }

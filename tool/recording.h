@@ -9,19 +9,19 @@
 #include "tool.h"
 
 typedef struct tool_recording {
-  const char* file;         // borrowed from the call
-  tide_trace* trace;        // owned
-  tide_replay* replay;      // owned
-  size_t device;            // the one that is replayed
-  uint64_t live_bytes;      // peak of live requests, each rounded up to 512 bytes
-  uint64_t reserved_bytes;  // peak of reserved memory; 0: the recording has no segments
-  bool is_from_start;       // nothing existed before its first entry
-  uint64_t odd_entries;     // entries that contradict others or refer to missing ones
-  bool has_settings;        // it contains the settings of its allocator
-  // The replay under the recorded setting that looks for calls to empty_cache.
-  bool is_compared;           // it was run; otherwise the recording freed no memory
-  bool is_repeated;           // it reproduced the recording
-  tide_replay_result result;  // what it found
+  const char* file;           // borrowed from the call
+  tide_trace* trace;          // owned
+  tide_replay* replay;        // owned
+  size_t device;              // the one that is replayed
+  uint64_t live_bytes;        // peak of live requests, each rounded up to 512 bytes
+  uint64_t held_bytes;        // the most that is held at once, with a refused request: any allocator needs it
+  uint64_t reserved_bytes;    // peak of reserved memory; 0: the recording has no segments
+  bool is_from_start;         // nothing existed before its first entry
+  uint64_t odd_entries;       // entries that contradict others or refer to missing ones
+  bool has_settings;          // it contains the settings of its allocator
+  bool is_compared;           // the recorded setting was compared; false: no segments were recorded
+  bool is_repeated;           // the comparison repeated every entry
+  tide_replay_result result;  // of that comparison
 } tool_recording;
 
 // Reads the file, chooses the device (--device, or tool_device_default()) and prepares the replay. On
@@ -31,9 +31,9 @@ void tool_recording_close(tool_recording* recording);
 // Warns about `count` entries that contradict others, unless it is 0; in text only.
 void tool_recording_emit_odd(tool_emit* emit, uint64_t count);
 
-// Finds the program's calls to empty_cache, so that later replays make them too. The limit of the recorded
-// run is unknown: `limit` is tried first, then no limit.
-tide_status tool_recording_find_empties(tool_recording* recording, uint64_t limit);
+// Replays the recorded setting and compares it with the recording. This finds the limit of the recorded run,
+// and the program's calls to empty_cache, so that later replays make them too.
+tide_status tool_recording_compare(tool_recording* recording);
 
 // The on_progress of tide_replay_options; `user` is a tool_progress.
 bool tool_recording_on_progress(void* user, uint64_t done, uint64_t count);

@@ -150,10 +150,23 @@ static void limits_add(tool_limits* limits, const tool_refusal* refusal, uint64_
   if (limits->less_than == 0 || wanted < limits->less_than) limits->less_than = wanted;
 }
 
+// Is memory mapped? Then whole handles are, and the last one may pass the limit.
+static bool device_maps(const tide_trace* trace, size_t device) {
+  uint64_t actions[TIDE_ACTION_COUNT];
+  size_t count = 0;
+  const tide_trace_segment* const segments = tide_trace_segments(trace, &count);
+  (void)tool_device_actions(trace, device, actions);
+  for (size_t i = 0; i < count; i++) {
+    if (segments[i].device == device && segments[i].is_expandable) return true;
+  }
+  return actions[TIDE_ACTION_SEGMENT_MAP] > 0;
+}
+
 int tool_refusals_find(const tide_trace* trace, size_t device, tide_ledger* ledger, tool_refusal* out,
                        size_t room, size_t* out_count, tool_limits* out_limits) {
   *out_count = 0;
   *out_limits = (tool_limits){ .at_least = tide_ledger_get_peaks(ledger).reserved.bytes };
+  if (device_maps(trace, device)) out_limits->at_least -= tide__min(out_limits->at_least, 20 * MIB_BYTES);
   size_t count = 0;
   const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
   for (size_t i = 0; i < count; i++) {
@@ -170,17 +183,15 @@ int tool_refusals_find(const tide_trace* trace, size_t device, tide_ledger* ledg
   return TOOL_DONE;
 }
 
-int tool_limit_infer(const tide_trace* trace, size_t device, uint64_t* out) {
+int tool_limits_find(const tide_trace* trace, size_t device, tool_limits* out) {
   uint64_t actions[TIDE_ACTION_COUNT];
   (void)tool_device_actions(trace, device, actions);
-  *out = TIDE_NO_LIMIT;
+  *out = (tool_limits){ .count = 0 };
   if (actions[TIDE_ACTION_OOM] == 0 || !tool_device_has_segments(trace, device)) return TOOL_DONE;
   tide_ledger* ledger = NULL;
-  tool_limits limits = { .count = 0 };
   size_t count = 0;
   if (tide_ledger_new(trace, device, &ledger) != TIDE_OK) return tool_fail("%s", tool_error());
-  const int status = tool_refusals_find(trace, device, ledger, NULL, 0, &count, &limits);
+  const int status = tool_refusals_find(trace, device, ledger, NULL, 0, &count, out);
   tide_ledger_free(ledger);
-  if (status == TOOL_DONE && limits.likely > 0) *out = limits.likely;
   return status;
 }

@@ -42,7 +42,7 @@ bool tool_range_is_large(const tool_sum* range);
 // Bounds on the memory that the run had, from all refusals of a device.
 typedef struct tool_limits {
   uint64_t count;       // number of refusals
-  uint64_t at_least;    // peak of reserved bytes
+  uint64_t at_least;    // peak of reserved bytes; less by a handle if memory is mapped
   uint64_t less_than;   // bytes that were refused once; 0: none were
   bool is_device_full;  // at the first refusal, the device itself had less left than needed
   uint64_t likely;      // bytes for a replay: `at_least`, or the memory of the full device
@@ -53,8 +53,8 @@ int tool_refusals_find(const tide_trace* trace, size_t device, tide_ledger* ledg
                        size_t room, size_t* out_count, tool_limits* out_limits);
 void tool_refusal_fini(tool_refusal* refusal);
 
-// The memory that a run had, as inferred from its refusals; TIDE_NO_LIMIT if nothing was refused or reserved
-// memory is unknown. On failure it prints why and returns TOOL_USAGE.
-int tool_limit_infer(const tide_trace* trace, size_t device, uint64_t* out);
+// Only the bounds; `count` is 0 if nothing was refused or reserved memory is unknown. On failure it prints
+// why and returns TOOL_USAGE.
+int tool_limits_find(const tide_trace* trace, size_t device, tool_limits* out);
 
 #endif

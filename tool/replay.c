@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cut.h"
 #include "moment.h"
 #include "policy.h"
 #include "recording.h"
@@ -16,7 +17,8 @@ static const tool_option options[] = {
   { "policy", 'p', "NAME[:SETTINGS]",
     "the allocator policy: torch or tide, with SETTINGS as in PYTORCH_CUDA_ALLOC_CONF (default: as "
     "recorded)" },
-  { "limit", 'l', "SIZE", "the most memory that may be reserved (default: no limit)" },
+  { "limit", 'l', "SIZE",
+    "the most memory that may be reserved (default: that of the recorded run, if it shows)" },
   { "scale", 's', "FACTOR",
     "multiply the sizes of requests by FACTOR, as if batches were larger (default: 1); blocks that live for "
     "more than half of the recording, such as weights, keep their size" },
@@ -103,8 +105,8 @@ static void scale_emit_words(tool_emit* emit, const tide_replay_options* o, cons
                   tool_size_text(r->unscaled_bytes, size));
 }
 
-static int result_emit(const tool_call* call, const tool_recording* recording, const tide_replay_options* o,
-                       const tide_replay_result* r) {
+static int result_emit(const tool_call* call, const tool_recording* recording, const tool_limit* limit,
+                       const tide_replay_options* o, const tide_replay_result* r) {
   const tide_trace_about about = tide_trace_get_about(recording->trace);
   char text[TOOL_POLICY_TEXT];
   tool_emit* const emit = tool_emit_begin(call);
@@ -113,7 +115,7 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   tool_emit_text(emit, "policy", "policy", tool_policy_names[o->device->policy]);
   tool_emit_text(emit, "settings", NULL, tool_policy_settings(o->device, text));
   tool_emit_text(emit, NULL, "settings", text[0] != '\0' ? text : "(defaults)");
-  tool_emit_bytes_if(emit, o->limit != TIDE_NO_LIMIT, "limit", "limit", o->limit);
+  tool_limit_emit(emit, limit, false);
   scale_emit(emit, o, r);
   tool_emit_uint(emit, "entries", "entries", r->entries);
   tool_emit_uint(emit, "allocations", "allocations", r->allocations);
@@ -127,6 +129,8 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   tool_emit_real(emit, "ns_per_entry", "ns per entry", (double)r->run_ns / (double)r->entries, 1);
   scale_emit_words(emit, o, r);
   tool_recording_emit_odd(emit, recording->odd_entries);
+  tool_emit_bool(emit, "is_from_start", NULL, recording->is_from_start);
+  tool_cut_emit_begin(emit, recording, r);
   if (r->peak_allocated > r->peak_reserved)
     tool_emit_words(
         emit, "There is no utilisation: more memory was live in the recording than the replay reserved. The "
@@ -142,15 +146,37 @@ static int replay_status(const tide_replay_options* o, const tide_replay_result*
 
 static int replay_fail(const tool_call* call) { return tool_fail("%s: %s", call->operands[0], tool_error()); }
 
-static int replay_once(const tool_call* call, const tool_recording* recording, tide_replay_options* o) {
-  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
+static tide_status replay_run(const tool_recording* recording, tide_replay_options* o,
+                              tide_replay_result* out) {
   tool_progress* const progress = tool_progress_begin("replaying");
   o->on_progress = tool_recording_on_progress;
   o->user = progress;
-  const tide_status status = tide_replay_run(recording->replay, o, &result);
+  const tide_status status = tide_replay_run(recording->replay, o, out);
   tool_progress_end(progress);
-  if (status != TIDE_OK) return replay_fail(call);
-  const int printed = result_emit(call, recording, o, &result);
+  return status;
+}
+
+// The limit of the run: that of --limit, or the inferred one. Larger sizes are replayed without one, because
+// the question is what they need.
+static int limit_set(const tool_call* call, const tool_recording* recording, tide_replay_options* o,
+                     tool_limit* limit) {
+  const int status = tool_limit_choose(call, recording, limit);
+  if (o->scale != 1 && !limit->is_given) limit->bytes = TIDE_NO_LIMIT;
+  o->limit = limit->bytes;
+  o->infers_limit = o->checks && !limit->is_given;
+  return status;
+}
+
+static int replay_once(const tool_call* call, tool_recording* recording, tide_replay_options* o) {
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
+  tool_limit limit;
+  if (tool_recording_compare(recording) != TIDE_OK) return replay_fail(call);
+  const int status = limit_set(call, recording, o, &limit);
+  if (status != TOOL_DONE) return status;
+  const bool is_recorded = tool_option_value(call, "policy") == NULL && o->scale == 1;
+  if (is_recorded && tool_limit_is_recorded(&limit, recording)) result = recording->result;
+  else if (replay_run(recording, o, &result) != TIDE_OK) return replay_fail(call);
+  const int printed = result_emit(call, recording, &limit, o, &result);
   return printed != TOOL_DONE ? printed : replay_status(o, &result);
 }
 
@@ -172,14 +198,12 @@ static int replay_verb_run(const tool_call* call) {
   o.device = &device;
   tool_recording recording = { .trace = NULL };
   o.checks = tool_option_value(call, "check") != NULL;
-  int status = tool_limit_parse(call, &o.limit);
+  int status = tool_limit_parse(call, &o.limit);  // a wrong --limit is reported before the file is read
   o.scales_all = tool_option_value(call, "scale-all") != NULL;
   if (status == TOOL_DONE) status = scale_parse(call, &o.scale);
   if (status == TOOL_DONE && policy != NULL) status = tool_policy_parse(policy, &device);
   if (status == TOOL_DONE) status = tool_recording_open(call, &recording);
   if (status == TOOL_DONE && policy == NULL) device = tide_replay_recorded_options(recording.replay);
-  if (status == TOOL_DONE && !o.checks && tool_recording_find_empties(&recording, o.limit) != TIDE_OK)
-    status = replay_fail(call);
   if (status == TOOL_DONE) status = replay_once(call, &recording, &o);
   tool_recording_close(&recording);
   return status;
@@ -189,11 +213,12 @@ const tool_verb tool_replay = {
   .name = "replay",
   .summary = "run the recorded requests through an allocator, without a GPU",
   .operands = "FILE",
-  .text = "Shows how much memory the recorded requests need under a policy, and what the driver calls would "
-          "cost. With --check, every step is compared with the recording, up to the first difference. Where "
-          "the recording freed memory that its policy would have kept, the program called empty_cache; the "
-          "replay calls it there too. Exit status 1: with --check, something differs; otherwise, a request "
-          "ran out of memory.",
+  .text =
+      "Shows how much memory the recorded requests need under a policy, and what the driver calls would "
+      "cost. With --check, every step is compared with the recording, up to the first difference. Where "
+      "the recording freed memory and no limit explains it, the program called empty_cache; the replay calls "
+      "it there too. Exit status 1: with --check, something differs; otherwise, a request "
+      "ran out of memory.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

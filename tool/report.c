@@ -46,29 +46,41 @@ static int report_look(tool_diagnosis* r) {
 
 // Can another setting do better? No setting needs less than what is live.
 static bool report_may_gain(const tool_diagnosis* r) {
-  if (!r->faults.is_from_start || r->entry_count == 0 || tide_trace_get_about(r->trace).has_steps)
-    return false;
+  if (!r->faults.is_from_start) return false;
   return r->limits.count > 0 || !r->has_segments ||
          tool_is_clearly_less(r->peaks.live.bytes, r->peaks.reserved.bytes);
+}
+
+// Finds the limit of the run, and calls to empty_cache.
+static bool report_compare(tool_diagnosis* r) {
+  r->recording = (tool_recording){ .trace = r->trace, .device = r->device };
+  r->recording.is_from_start = r->faults.is_from_start;
+  r->recording.has_settings = tide_trace_get_about(r->trace).settings != 0;
+  r->recording.reserved_bytes = r->has_segments ? r->peaks.reserved.bytes : 0;
+  if (tide_replay_new(r->trace, r->device, NULL, &r->recording.replay) != TIDE_OK) return false;
+  (void)tool_recording_compare(&r->recording);
+  if (tool_limit_choose(r->call, &r->recording, &r->limit) != TOOL_DONE) return false;
+  if (tool_limit_is_shown(&r->limit)) {
+    r->limits.at_least = r->limit.at_least;
+    r->limits.less_than = r->limit.less_than;
+  }
+  return true;
 }
 
 // Tries other settings, if the recording can be replayed; without calls to empty_cache, if they cannot be
 // found.
 static void report_try(tool_diagnosis* r) {
   r->advice.verdict = r->faults.is_from_start ? TOOL_VERDICT_KEEP : TOOL_VERDICT_UNKNOWN;
-  r->recording = (tool_recording){ .trace = r->trace, .device = r->device, .is_from_start = true };
-  r->recording.has_settings = tide_trace_get_about(r->trace).settings != 0;
-  if (!report_may_gain(r) || tide_replay_new(r->trace, r->device, NULL, &r->recording.replay) != TIDE_OK)
-    return;
+  r->limit = (tool_limit){ .bytes = TIDE_NO_LIMIT, .less_than = TIDE_NO_LIMIT };
+  if (r->entry_count == 0 || tide_trace_get_about(r->trace).has_steps || !report_compare(r)) return;
+  if (!report_may_gain(r)) return;
   const tide_device_options recorded = tide_replay_recorded_options(r->recording.replay);
-  const bool is_short = r->limits.count > 0 && r->has_segments && r->limits.likely > 0;
-  r->recording.reserved_bytes = r->has_segments ? r->peaks.reserved.bytes : 0;
   r->trials.replay = r->recording.replay;
-  r->trials.limit = is_short ? r->limits.likely : TIDE_NO_LIMIT;
+  r->trials.limit = r->limit.bytes;
   r->trials.is_quick = true;
-  (void)tool_recording_find_empties(&r->recording, r->trials.limit);
   tool_trials_add_usual(&r->trials, &recorded, false);
   tool_trials_run(&r->trials);
+  if (tool_limit_is_recorded(&r->limit, &r->recording)) tool_trials_repeat(&r->trials, &r->recording.result);
   r->advice = tool_trials_advise(&r->trials, &r->recording);
 }
 
@@ -220,8 +232,10 @@ static void finding_of_good_use(const tool_diagnosis* r, tool_words* finding, to
   if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   else
     tool_words_add(
-        advice, "No allocator setting can save much. To need less memory, less must be live at the peak; the "
-                "tables below show who holds it.");
+        advice,
+        "%s allocator setting can save much. To need less memory, less must be live at the peak; the "
+        "tables below show who holds it.",
+        r->faults.is_from_start ? "No" : "In the recorded part, no");
 }
 
 static void finding_of_requests(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
@@ -387,6 +401,7 @@ static int report_answer(tool_diagnosis* r) {
   peaks_emit(emit, r);
   if (r->call->is_json) where_emit_json(emit, r);
   else if (r->has_segments) where_emit_people(emit, r);
+  tool_limit_emit(emit, &r->limit, r->refusal_count > 0);
   tool_diagnosis_emit_ooms(emit, r);
   tool_diagnosis_emit_peak(emit, r);
   tool_steps_emit_report(emit, r->call, &steps);

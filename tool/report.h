@@ -7,6 +7,7 @@
 
 #include "advice.h"
 #include "devices.h"
+#include "limit.h"
 #include "moment.h"
 #include "needed.h"
 #include "picture.h"
@@ -44,6 +45,7 @@ typedef struct tool_diagnosis {
   tool_recording recording;
   tool_trials trials;
   tool_advice advice;
+  tool_limit limit;  // in which they were replayed
 } tool_diagnosis;
 
 // The text of a paragraph; what does not fit is dropped.

@@ -168,7 +168,7 @@ static void trials_emit(tool_emit* emit, const tool_diagnosis* r) {
   char limit[TOOL_SIZE_TEXT];
   char text[TOOL_POLICY_TEXT];
   tool_emit_title(emit, "Would another setting have served it? Replays in %s",
-                  tool_size_text(r->limits.likely, limit));
+                  tool_size_text(r->limit.bytes, limit));
   tool_emit_table(emit, "oom_settings", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < r->trials.count; i++) {
     const tool_trial* const trial = &r->trials.rows[i];
@@ -191,8 +191,6 @@ void tool_diagnosis_emit_ooms(tool_emit* emit, tool_diagnosis* r) {
   tool_emit_title(emit, "Refused requests");
   refusals_emit_words(emit, r);
   if (r->call->is_json) refusals_emit_json(emit, r);
-  tool_emit_bytes(emit, "limit_at_least", NULL, r->limits.at_least);
-  tool_emit_bytes(emit, "limit_less_than", NULL, r->limits.less_than);
   tool_emit_bool(emit, "is_device_full", NULL, r->limits.is_device_full);
   ranges_emit(emit, r);
   blockers_emit(emit, r);

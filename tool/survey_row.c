@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "limit.h"
 #include "moment.h"
 #include "picture.h"
 #include "refusal.h"
@@ -116,10 +117,12 @@ static void row_note_trials(tool_survey_row* row, const tool_trials* trials) {
   }
 }
 
-static void row_limit(const tool_call* call, tool_survey_row* row, const tool_recording* r) {
-  if (tool_limit_parse(call, &row->limit) != TOOL_DONE || row->limit != TIDE_NO_LIMIT) return;
-  if (tool_limit_infer(r->trace, r->device, &row->limit) != TOOL_DONE) return;
-  row->is_limit_inferred = row->limit != TIDE_NO_LIMIT;
+static bool row_limit(const tool_call* call, tool_survey_row* row, const tool_recording* r) {
+  tool_limit limit;
+  if (tool_limit_choose(call, r, &limit) != TOOL_DONE) return false;
+  row->limit = limit.bytes;
+  row->is_limit_inferred = !limit.is_given && limit.bytes != TIDE_NO_LIMIT;
+  return tool_limit_is_recorded(&limit, r);
 }
 
 static void row_replay(const tool_call* call, tool_survey_row* row, tool_recording* r, size_t threads) {
@@ -127,14 +130,15 @@ static void row_replay(const tool_call* call, tool_survey_row* row, tool_recordi
   tool_trials* const trials = tool_alloc(1, sizeof *trials);
   const tide_device_options recorded = tide_replay_recorded_options(r->replay);
   if (row->has_settings) row->settings = text_copy(tool_policy_settings(&recorded, text));
-  row_limit(call, row, r);
   trials->replay = r->replay;
-  trials->limit = row->limit;
   trials->is_quick = true;
   trials->threads = threads;
-  tool_trials_add_usual(trials, &recorded, false);
-  if (tool_recording_find_empties(r, row->limit) == TIDE_OK) {
+  if (tool_recording_compare(r) == TIDE_OK) {
+    const bool is_same = row_limit(call, row, r);
+    trials->limit = row->limit;
+    tool_trials_add_usual(trials, &recorded, false);
     tool_trials_run(trials);
+    if (is_same) tool_trials_repeat(trials, &r->result);
     const tool_advice advice = tool_trials_advise(trials, r);
     row->is_proof = advice.verdict != TOOL_VERDICT_UNKNOWN;
     row->needs = advice.recorded_bytes;

@@ -365,6 +365,6 @@ const tool_verb tool_top = {
           "minutes, against the largest reserved memory. The key q ends the program.\n\n"
           "The exit status is 1 if a process that was named is not there.",
   .options = top_options,
-  .operands_max = TOOL_OPERANDS,
+  .operands_max = TOOL_OPERANDS_ANY,
   .run = top_run,
 };

@@ -10,6 +10,7 @@
 typedef struct tool_trial {
   tide_device_options device;
   bool is_recorded;           // the setting of the recording itself
+  bool is_repeated;           // its result is that of the comparison, which repeated the recording
   bool is_torch;              // a setting that PyTorch has
   bool is_asked;              // the user named it
   tide_replay_result result;  // under the limit, if there is one

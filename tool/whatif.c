@@ -8,13 +8,16 @@
 #include <string.h>
 
 #include "advice.h"
+#include "cut.h"
+#include "limit.h"
 #include "needed.h"
 #include "refusal.h"
 #include "report.h"
 
 static const tool_option options[] = {
   { "limit", 'l', "SIZE",
-    "the most memory that may be reserved; shows which settings fit (default: no limit)" },
+    "the most memory that may be reserved; shows which settings fit (default: that of the recorded "
+    "run, if it shows)" },
   { "policy", 'p', "POLICIES",
     "additional policies, each NAME[:SETTINGS] as for `tidemark replay`, separated by spaces" },
   { "device", 'd', "N",
@@ -31,8 +34,8 @@ typedef struct whatif {
   tool_recording recording;
   tool_advice advice;
   tool_needed needed;
-  bool is_limit_inferred;  // inferred from refusals instead of given
-  bool shows_all;          // with --all
+  tool_limit limit;
+  bool shows_all;  // with --all
 } whatif;
 
 // ---------------------------------------------------------------------------------------------------
@@ -170,8 +173,8 @@ static column_list columns_of(const whatif* w) {
 static const char* row_remark(const whatif* w, const tool_trial* row) {
   if (!row->is_torch) return " *";
   if (!row->is_recorded || !w->recording.has_settings) return "";
-  return w->recording.is_compared && !w->recording.is_repeated ? "  (recorded, not reproduced)"
-                                                               : "  (as recorded)";
+  if (row->is_repeated) return "  (as recorded)";
+  return w->recording.is_repeated ? "  (recorded setting)" : "  (recorded, not reproduced)";
 }
 
 // A setting as PyTorch has it, or a policy of Tidemark.
@@ -251,30 +254,16 @@ static void islands_emit(tool_emit* emit, const whatif* w) {
   }
 }
 
-// What existed before a recording that begins in the middle of the run.
-static void before_emit(tool_emit* emit, const tide_replay_result* result) {
-  char size[TOOL_SIZE_TEXT];
-  tool_emit_uint(emit, "blocks_before", NULL, result->blocks_before);
-  tool_emit_uint(emit, "bytes_before", NULL, result->bytes_before);
-  if (result->blocks_before == 0) return;
-  tool_emit_words(emit,
-                  "The recording begins in the middle of the run: %llu blocks of %s existed before. Every "
-                  "row requests them first; their original addresses are unknown, so the figures are "
-                  "estimates.",
-                  (unsigned long long)result->blocks_before, tool_size_text(result->bytes_before, size));
-}
-
 static void empties_emit(tool_emit* emit, const tool_recording* r) {
   tool_emit_uint(emit, "inferred_empty_cache", NULL, r->is_compared ? r->result.inferred_empty_cache : 0);
   if (r->is_compared) tool_emit_bool(emit, "is_repeated", NULL, r->is_repeated);
   else tool_emit_text(emit, "is_repeated", NULL, NULL);
-  if (!r->is_compared || r->result.blocks_before > 0) return;
-  if (!r->is_repeated)
+  if (!r->is_compared) return;
+  if (!r->is_repeated && r->has_settings)
     tool_emit_words(
         emit,
-        "A replay with the recorded setting does not reproduce the recording, perhaps because the memory "
-        "limit of the run is unknown. Calls to empty_cache may therefore be missing here. First difference: "
-        "%s.",
+        "A replay with the recorded setting does not reproduce the recording. Calls to empty_cache "
+        "may therefore be missing here. First difference: %s.",
         r->result.mismatch);
   else if (r->result.inferred_empty_cache > 0)
     tool_emit_words(emit, "Calls to empty_cache found in the recording, and repeated in every row: %llu.",
@@ -371,21 +360,11 @@ static void verdict_emit(tool_emit* emit, const whatif* w) {
   tide_emit(emit, w);
 }
 
-static void limit_emit(tool_emit* emit, const whatif* w) {
-  char size[TOOL_SIZE_TEXT];
-  tool_emit_bool(emit, "is_limit_inferred", NULL, w->is_limit_inferred);
-  if (w->is_limit_inferred)
-    tool_emit_words(emit,
-                    "The run ran out of memory. Every setting is replayed in %s, which the run had at least; "
-                    "--limit sets another limit.",
-                    tool_size_text(w->trials.limit, size));
-  tool_emit_bytes_if(emit, has_limit(w), "limit", "limit", w->trials.limit);
-}
-
 static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(w->recording.trace).is_cut);
-  limit_emit(emit, w);
+  tool_emit_bool(emit, "is_from_start", NULL, true);
+  tool_limit_emit(emit, &w->limit, false);
   tool_emit_bytes(emit, "peak_allocated", "peak allocated", w->recording.live_bytes);
   tool_needed_emit(emit, &w->needed);
   const uint64_t reserved = w->recording.reserved_bytes;
@@ -393,7 +372,8 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
   rows_emit(emit, call, w);
   islands_emit(emit, w);
   tool_recording_emit_odd(emit, w->recording.odd_entries);
-  before_emit(emit, &w->trials.rows[0].result);
+  tool_emit_uint(emit, "blocks_before", NULL, 0);
+  tool_emit_uint(emit, "bytes_before", NULL, 0);
   empties_emit(emit, &w->recording);
   verdict_emit(emit, w);
   tool_emit_uint(emit, "device", NULL, w->recording.device);
@@ -408,41 +388,37 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
 // ---------------------------------------------------------------------------------------------------
 // The verb
 
-// Without --limit, a run that ran out of memory is replayed in what it had.
-static int limit_choose(whatif* w) {
-  if (has_limit(w)) return TOOL_DONE;
-  const int status = tool_limit_infer(w->recording.trace, w->recording.device, &w->trials.limit);
-  w->is_limit_inferred = has_limit(w);
-  return status;
-}
-
 static int whatif_work(const tool_call* call, whatif* w) {
   const char* const policies = tool_option_value(call, "policy");
   const tide_device_options recorded = tide_replay_recorded_options(w->recording.replay);
   w->trials.replay = w->recording.replay;
-  int status = limit_choose(w);
+  if (tool_recording_compare(&w->recording) != TIDE_OK)
+    return tool_fail("%s: %s", w->recording.file, tool_error());
+  int status = tool_limit_choose(call, &w->recording, &w->limit);
   if (status == TOOL_DONE)
     status =
         tool_needed_find(w->recording.trace, w->recording.device, w->recording.live_bytes, NULL, &w->needed);
   if (status != TOOL_DONE) return status;
+  w->trials.limit = w->limit.bytes;
   tool_trials_add_usual(&w->trials, &recorded, true);
   if (policies != NULL) status = trials_add_words(&w->trials, policies);
   if (status != TOOL_DONE) return status;
-  if (tool_recording_find_empties(&w->recording, w->trials.limit) != TIDE_OK)
-    return tool_fail("%s: %s", w->recording.file, tool_error());
+  if (!w->recording.is_from_start) return tool_cut_answer(call, &w->recording, &w->limit, &w->trials);
   tool_trials_run(&w->trials);
+  if (tool_limit_is_recorded(&w->limit, &w->recording)) tool_trials_repeat(&w->trials, &w->recording.result);
   qsort(w->trials.rows, w->trials.count, sizeof w->trials.rows[0], compare_rows);
   w->advice = tool_trials_advise(&w->trials, &w->recording);
   status = whatif_emit(call, w);
   if (status != TOOL_DONE) return status;
-  return has_limit(w) && !w->is_limit_inferred && !any_row_fits(w) ? TOOL_NO : TOOL_DONE;
+  return w->limit.is_given && !any_row_fits(w) ? TOOL_NO : TOOL_DONE;
 }
 
 static int whatif_run(const tool_call* call) {
   whatif* const w = tool_alloc(1, sizeof *w);
   w->trials.is_quick = tool_option_value(call, "quick") != NULL;
   w->shows_all = tool_option_value(call, "all") != NULL;
-  int status = tool_limit_parse(call, &w->trials.limit);
+  int status =
+      tool_limit_parse(call, &w->trials.limit);  // a wrong --limit is reported before the file is read
   if (status == TOOL_DONE) status = tool_recording_open(call, &w->recording);
   if (status == TOOL_DONE) status = whatif_work(call, w);
   tool_recording_close(&w->recording);

@@ -47,6 +47,8 @@ typedef struct tide_ledger_peaks {
   tide_ledger_peak allocated;
   tide_ledger_peak active;
   tide_ledger_peak reserved;
+  // Of live requests before their FREE_REQUESTED. Every allocator reserves at least this much.
+  tide_ledger_peak held;
 } tide_ledger_peaks;
 
 // Where the trace is incomplete or contradicts itself.

@@ -31,8 +31,8 @@ typedef struct tide_replay tide_replay;  // opaque; freed by tide_replay_free()
 typedef struct tide_replay_options {
   uint32_t size;  // set by TIDE_REPLAY_OPTIONS_INIT
   // Compares the run with the recording: every address, every segment in order, every refusal, and the state
-  // at the end. New segments then get the recorded addresses. Where memory was given back and the policy
-  // does not explain it, the replay assumes that the cache was emptied.
+  // at the end. New segments then get the recorded addresses. Where memory was given back and neither the
+  // policy nor the limit explains it, the replay assumes that the cache was emptied.
   bool checks;
   bool stops_at_oom;  // ends the run at the first request that is refused
   // Empties the cache where the last run with `checks` found that it was emptied, or where nothing else
@@ -51,6 +51,9 @@ typedef struct tide_replay_options {
   // Set by _INIT.
   double scale;
   bool scales_all;  // multiplies the sizes of these blocks, too
+  // With `checks`: `limit` is ignored. The run is compared under limits that the recording permits, and
+  // without one, until it is repeated. The result says which limit that was, and what is known about it.
+  bool infers_limit;
 } tide_replay_options;
 // clang-format off
 #define TIDE_REPLAY_OPTIONS_INIT                                                                  \
@@ -58,18 +61,18 @@ typedef struct tide_replay_options {
     TIDE_FIELD(stops_at_oom, false), TIDE_FIELD(empties, true), TIDE_FIELD(limit, TIDE_NO_LIMIT), \
     TIDE_FIELD(capacity, 0), TIDE_FIELD(device, NULL),                                            \
     TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(scale, 1),                  \
-    TIDE_FIELD(scales_all, false) }
+    TIDE_FIELD(scales_all, false), TIDE_FIELD(infers_limit, false) }
 // clang-format on
 
 #define TIDE_REPLAY_TENTHS 10
 
 typedef struct tide_replay_result {
-  uint32_t size;                  // set by TIDE_REPLAY_RESULT_INIT
-  uint64_t entries;               // entries replayed
-  uint64_t allocations;           // requests served
-  uint64_t skipped;               // releases of blocks that the recording does not know
-  uint64_t blocks_before;         // blocks that existed before the recording; they are requested first
-  uint64_t bytes_before;          // their requested bytes in the recording
+  uint32_t size;           // set by TIDE_REPLAY_RESULT_INIT
+  uint64_t entries;        // entries replayed
+  uint64_t allocations;    // requests served
+  uint64_t skipped;        // releases of blocks that the recording does not know
+  uint64_t blocks_before;  // blocks that existed before the recording, or before its first whole request
+  uint64_t bytes_before;   // their requested bytes in the recording
   uint64_t mismatched_addresses;  // with checks: allocations at another address
   uint64_t mismatched_segments;   // with checks: any other difference
   // Peak of live requests, each rounded up to 512 bytes, whatever the policy does. It includes requests that
@@ -96,14 +99,26 @@ typedef struct tide_replay_result {
   // With a scale: blocks that kept their size, and their requested bytes, which were all live at once.
   uint64_t unscaled_blocks;
   uint64_t unscaled_bytes;
+  // With checks: the limit of the run that was compared; TIDE_NO_LIMIT: none. With infers_limit, a limit
+  // shows when cached memory was freed so that a request could be served (a retry, garbage collection), or
+  // when a request was refused. If it shows, the recorded run had at least limit_low bytes, and fewer than
+  // limit_high. That is certain, unless only retries show it: calls to empty_cache would look the same. If
+  // nothing shows it, or no limit repeats the recording, the bounds are 0 and TIDE_NO_LIMIT.
+  uint64_t limit;
+  uint64_t limit_low;
+  uint64_t limit_high;
+  bool is_limit_certain;
+  // The recording begins in the middle, and the run began with the segments and blocks that existed then.
+  bool is_in_place;
 } tide_replay_result;
 #define TIDE_REPLAY_RESULT_INIT TIDE_SIZED(tide_replay_result)
 
 // Prepares the entries of one device: which release belongs to which request, which pool each request went
 // to, and when releases complete. For a device without entries, a run replays nothing. If the recording
-// begins in the middle, the blocks that existed before (see ledger.h) are requested first, in the order of
-// their addresses. The trace and `heap` are borrowed until the replay is freed; the trace must not change.
-// A NULL heap is malloc.
+// begins in the middle, what existed before is inferred (see ledger.h). With the policy `torch`, a run begins
+// with these segments and their blocks, in their places. With other policies or scales, or if the recording
+// contradicts itself, these blocks are requested first, in the order of their addresses. The trace and
+// `heap` are borrowed until the replay is freed; the trace must not change. A NULL heap is malloc.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_LIMIT for 2^27 or more entries, or more than 1024 streams;
 //          TIDE_ERR_NO_MEMORY.
 // Cost:    O(n); 24 bytes per request and release.
@@ -114,9 +129,10 @@ TIDE_API void tide_replay_free(tide_replay* replay);
 // The settings of the recording, which PyTorch writes into a snapshot. What is not recorded has its default.
 TIDE_API tide_device_options tide_replay_recorded_options(const tide_replay* replay);
 
-// Replays once, starting with an empty cache. NULL options are the defaults. A replay can be run any number
-// of times. A mismatch is not an error: all other figures are then those of a run without checks. A recording
-// that begins in the middle cannot be repeated exactly; with checks it is reported as a mismatch.
+// Replays once. The cache is empty at first, unless the recording begins in the middle. Then the figures are
+// those from there on; of the run before, nothing is known. NULL options are the defaults. A replay can be
+// run any number of times. A mismatch is not an error: all other figures are then those of a run without
+// checks.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if on_progress cancelled the run; any error
 //          of the cache other than running out of device memory.
 // Threads: several threads may run one replay at once, unless one of them checks.

@@ -17,8 +17,9 @@ static tide__span span_of_entry(const tide_trace_entry* entry, uint64_t number) 
   span.stream = entry->stream;
   span.made_at = number;
   span.stack = entry->stack;
-  span.is_large = entry->bytes > TIDE__RULES_SEGMENT;
   span.is_expandable = entry->action == TIDE_ACTION_SEGMENT_MAP || entry->action == TIDE_ACTION_SEGMENT_UNMAP;
+  span.is_large = span.is_expandable ? entry->bytes % TIDE__RULES_HANDLE == 0
+                                     : entry->bytes > TIDE__RULES_SEGMENT;
   span.is_pool_known = (entry->absent & TIDE_ENTRY_POOL) == 0;
   if (span.is_pool_known) span.pool = entry->pool;
   return span;

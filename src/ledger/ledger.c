@@ -8,6 +8,7 @@
 // Cost: O(log m) per entry, with m blocks; up to three times as much for a trace that begins in the middle.
 #include "tidemark/ledger.h"
 
+#include "base/arith.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/heap.h"
@@ -72,11 +73,17 @@ tide_status tide_ledger_seek(tide_ledger* ledger, uint64_t at) {
 
 static tide_ledger_peaks peaks_of_nothing(void) {
   const tide_ledger_peak none = { 0, TIDE_LEDGER_BEFORE };
-  return (tide_ledger_peaks){ none, none, none, none, none };
+  return (tide_ledger_peaks){ none, none, none, none, none, none };
 }
 
 static void peak_raise(tide_ledger_peak* peak, uint64_t bytes, uint64_t at) {
   if (bytes > peak->bytes) *peak = (tide_ledger_peak){ bytes, at };
+}
+
+// A block that waits has at least the bytes that its request counts for.
+static uint64_t held_bytes(const tide_ledger_totals* totals) {
+  const uint64_t waiting = totals->active_bytes - totals->allocated_bytes;
+  return totals->live_bytes - tide__min(totals->live_bytes, waiting);
 }
 
 static void peaks_raise(tide_ledger_peaks* peaks, const tide_ledger_totals* totals, uint64_t at) {
@@ -85,6 +92,7 @@ static void peaks_raise(tide_ledger_peaks* peaks, const tide_ledger_totals* tota
   peak_raise(&peaks->allocated, totals->allocated_bytes, at);
   peak_raise(&peaks->active, totals->active_bytes, at);
   peak_raise(&peaks->reserved, totals->reserved_bytes, at);
+  peak_raise(&peaks->held, held_bytes(totals), at);
 }
 
 static void faults_count(tide_ledger_faults* faults, tide__oddity odd) {

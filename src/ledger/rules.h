@@ -11,6 +11,7 @@
 #define TIDE__RULES_UNIT 512u                    // blocks begin and end at multiples of it
 #define TIDE__RULES_SMALL ((uint64_t)1 << 20)    // the largest request of the small pool
 #define TIDE__RULES_SEGMENT ((uint64_t)2 << 20)  // a segment of the small pool
+#define TIDE__RULES_HANDLE ((uint64_t)20 << 20)  // of an expandable segment of the large pool
 #define TIDE__RULES_SLOTS 16
 
 typedef struct tide__rules {

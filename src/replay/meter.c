@@ -124,6 +124,7 @@ tide_status tide__meter_finish(tide__meter* meter, size_t at, tide_replay_result
   result->inferred_empty_cache = stage->empties;
   result->unscaled_blocks = stage->unscaled_blocks;
   result->unscaled_bytes = stage->unscaled_bytes;
+  result->is_in_place = stage->is_in_place;
   result->span_ns = script_span_ns(script);
   return meter_take_stats(stage, result);
 }

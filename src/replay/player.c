@@ -14,6 +14,8 @@
 #include "base/error.h"
 #include "base/sized.h"
 #include "base/sys.h"
+#include "replay/begin.h"
+#include "replay/limit.h"
 #include "replay/meter.h"
 #include "replay/recorded.h"
 #include "replay/windows.h"
@@ -106,6 +108,7 @@ static tide_status run_play(plain_run* run, tide_replay_result* result) {
 static tide_status run_plain(const tide_replay* replay, const tide_replay_options* options,
                              tide_replay_result* result) {
   plain_run run = { .replay = replay, .options = options };
+  if (tide__begins_in_place(&replay->script, options)) run.at = replay->script.first_step;
   TIDE_TRY(tide__stage_init(&run.stage, &replay->script, replay->heap, options));
   tide__meter_init(&run.meter, &run.stage);
   const tide_status status = run_play(&run, result);
@@ -116,19 +119,50 @@ static tide_status run_plain(const tide_replay* replay, const tide_replay_option
 // ---------------------------------------------------------------------------------------------------
 // The run that checks
 
+// Compares under one limit after the other until the recording is repeated.
+static tide_status run_infer(tide_replay* replay, tide_replay_options* options, tide_replay_result* result,
+                             bool* out_same) {
+  const tide__script* const script = &replay->script;
+  const tide__limit_guesses guesses = tide__limit_guess(script, options->device);
+  uint64_t high = UINT64_MAX;
+  *out_same = false;
+  for (size_t i = 0; i < guesses.count && !*out_same; i++) {
+    options->limit = guesses.limits[i];
+    TIDE_TRY(tide__check_run(script, replay->heap, options, &replay->found, result, out_same));
+    high = result->limit_high;
+  }
+  const bool is_shown = *out_same && options->limit != TIDE_NO_LIMIT && high != UINT64_MAX;
+  if (!is_shown) options->limit = TIDE_NO_LIMIT;
+  result->limit_low = is_shown ? guesses.low : 0;
+  result->limit_high = is_shown ? high : TIDE_NO_LIMIT;
+  result->is_limit_certain &= is_shown;
+  return TIDE_OK;
+}
+
+static tide_status run_compare(tide_replay* replay, tide_replay_options* options, tide_replay_result* result,
+                               bool* out_same) {
+  if (options->infers_limit) return run_infer(replay, options, result, out_same);
+  TIDE_TRY(tide__check_run(&replay->script, replay->heap, options, &replay->found, result, out_same));
+  result->limit_low = 0;
+  result->limit_high = TIDE_NO_LIMIT;
+  result->is_limit_certain = false;
+  return TIDE_OK;
+}
+
 // After a mismatch, the other figures are those of a plain run from the beginning.
-static tide_status run_checked(tide_replay* replay, const tide_replay_options* options,
+static tide_status run_checked(tide_replay* replay, tide_replay_options* options,
                                tide_replay_result* result) {
   bool is_same = false;
   const tide__script* const script = &replay->script;
-  if (script->before_count == 0) {
-    TIDE_TRY(tide__check_run(script, replay->heap, options, &replay->found, result, &is_same));
+  if (!tide__script_is_cut(script) || tide__begins_in_place(script, options)) {
+    TIDE_TRY(run_compare(replay, options, result, &is_same));
   } else {
     result->mismatched_segments = 1;
     (void)snprintf(result->mismatch, sizeof result->mismatch,
-                   "the recording begins in the middle: %" PRIu64 " blocks existed before",
+                   "the recording begins in the middle: %" PRIu64 " blocks existed before, at unknown places",
                    script->before_count);
   }
+  result->limit = options->limit;
   if (is_same) return TIDE_OK;
   const tide_replay_result checked = *result;
   tide_replay_options plain = *options;
@@ -138,6 +172,10 @@ static tide_status run_checked(tide_replay* replay, const tide_replay_options* o
   TIDE_TRY(run_plain(replay, &plain, result));
   result->mismatched_addresses = checked.mismatched_addresses;
   result->mismatched_segments = checked.mismatched_segments;
+  result->limit = checked.limit;
+  result->limit_low = checked.limit_low;
+  result->limit_high = checked.limit_high;
+  result->is_limit_certain = checked.is_limit_certain;
   memcpy(result->mismatch, checked.mismatch, sizeof result->mismatch);
   return TIDE_OK;
 }
@@ -153,15 +191,13 @@ tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* opti
   if (options != NULL) TIDE_TRY(tide__sized_read("replay_run", options, &whole, sizeof whole));
   if (whole.device != NULL) TIDE_TRY(tide__sized_read("replay_run", whole.device, &device, sizeof device));
   whole.device = &device;
-  options = &whole;
-  TIDE_REQUIRE(options->scale > 0 && options->scale <= REPLAY_SCALE_MAX, TIDE_ERR_ARGUMENT,
-               "replay_run: scale is %g; it must be above 0 and at most %g", options->scale,
-               REPLAY_SCALE_MAX);
-  TIDE_REQUIRE(!options->checks || options->scale == 1, TIDE_ERR_ARGUMENT,
-               "replay_run: a run with scale %g cannot be compared with the recording", options->scale);
+  TIDE_REQUIRE(whole.scale > 0 && whole.scale <= REPLAY_SCALE_MAX, TIDE_ERR_ARGUMENT,
+               "replay_run: scale is %g; it must be above 0 and at most %g", whole.scale, REPLAY_SCALE_MAX);
+  TIDE_REQUIRE(!whole.checks || whole.scale == 1, TIDE_ERR_ARGUMENT,
+               "replay_run: a run with scale %g cannot be compared with the recording", whole.scale);
   const uint64_t begin_ns = tide__sys_clock_ns();
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
-  TIDE_TRY(options->checks ? run_checked(replay, options, &result) : run_plain(replay, options, &result));
+  TIDE_TRY(whole.checks ? run_checked(replay, &whole, &result) : run_plain(replay, &whole, &result));
   result.run_ns = tide__sys_clock_ns() - begin_ns;
   return tide__sized_write("replay_run", &result, out, sizeof result);
 }
@@ -182,6 +218,20 @@ static tide_status replay_take_empties(tide_replay* replay) {
   return TIDE_OK;
 }
 
+// Can a cache begin with the old segments? A damaged recording may have them where no cache can have any.
+static void replay_try_begin(tide_replay* replay) {
+  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+  const tide_device_options device = tide__recorded_options(replay->script.trace);
+  tide__stage stage;
+  options.device = &device;
+  if (!tide__begins_in_place(&replay->script, &options)) return;
+  const tide_error before = *tide_last_error();
+  const tide_status status = tide__stage_init(&stage, &replay->script, replay->heap, &options);
+  if (status == TIDE_OK) tide__stage_fini(&stage);
+  else replay->script.old_count = 0;
+  tide__error_restore(&before);
+}
+
 tide_status tide_replay_new(const tide_trace* trace, size_t device, const tide_heap* heap,
                             tide_replay** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "replay_new: out is NULL");
@@ -194,6 +244,7 @@ tide_status tide_replay_new(const tide_trace* trace, size_t device, const tide_h
   replay->heap = heap;
   tide_status status = tide__script_init(&replay->script, trace, device, heap);
   if (status == TIDE_OK) status = replay_take_empties(replay);
+  if (status == TIDE_OK) replay_try_begin(replay);
   if (status != TIDE_OK) {
     tide_replay_free(replay);
     return status;

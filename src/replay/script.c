@@ -131,7 +131,12 @@ void tide__script_fini(tide__script* script) {
   tide__heap_release(script->heap, script->steps, script->step_capacity, sizeof *script->steps);
   tide__heap_release(script->heap, script->empties, script->empty_capacity, sizeof *script->empties);
   tide__heap_release(script->heap, script->pool_ends, script->pool_count, sizeof *script->pool_ends);
+  tide__heap_release(script->heap, script->old_segments, script->old_capacity, sizeof *script->old_segments);
+  tide__heap_release(script->heap, script->old_blocks, script->old_block_capacity,
+                     sizeof *script->old_blocks);
   script->steps = NULL;
+  script->old_segments = NULL;
+  script->old_blocks = NULL;
   script->empties = NULL;
   script->pool_ends = NULL;
 }

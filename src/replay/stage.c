@@ -12,6 +12,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "replay/begin.h"
 
 #define STAGE_GIB ((uint64_t)1 << 30)
 // More memory than any device has; the records of all of it stay below 10 MB.
@@ -44,16 +45,16 @@ static uint64_t gib_up(uint64_t bytes) {
   return bytes / STAGE_GIB * STAGE_GIB + (bytes % STAGE_GIB != 0) * STAGE_GIB;
 }
 
-// The addresses that an expandable segment reserves. With checks, so few that they fit between the recorded
-// ones; otherwise as many as PyTorch reserves, or several times the peak of live memory, if there are enough
+// The addresses that an expandable segment reserves. With recorded addresses, so few that they fit between
+// those; otherwise as many as PyTorch reserves, or several times the peak of live memory, if there are enough
 // for a small and a large one in every lane. A segment that runs out of addresses would not grow where
 // PyTorch's grows.
 static uint64_t reserve_bytes(const tide__stage* stage) {
   const tide__script* const script = stage->script;
-  const bool checks = stage->options->checks;
+  const bool is_tight = stage->options->checks || tide__begins_in_place(script, stage->options);
   const uint64_t wanted = tide__min(stage_bytes(stage, script->peak_bytes), STAGE_CAPACITY / 4) * 4;
   const uint64_t share = STAGE_ADDRESSES / (2 * script->lane_count + 1);
-  if (!checks)
+  if (!is_tight)
     return gib_up(tide__max(STAGE_RESERVE_MIN, tide__min(tide__max(wanted, STAGE_RESERVE_MAX), share)));
   const uint64_t room = tide__min(script->spread_bytes, STAGE_RESERVE_MAX) / STAGE_GIB * STAGE_GIB;
   return tide__max(room, gib_up(tide__min(script->reach_bytes, STAGE_CAPACITY)));
@@ -102,7 +103,9 @@ static tide_status stage_open(tide__stage* stage) {
                "replay: no memory for %u blocks at once", (unsigned)stage->script->slot_count);
   TIDE_TRY(stage_open_machine(stage));
   TIDE_TRY(stage_open_device(stage));
-  return stage_open_streams(stage);
+  TIDE_TRY(stage_open_streams(stage));
+  stage->is_in_place = tide__begins_in_place(stage->script, stage->options);
+  return stage->is_in_place ? tide__stage_begin(stage) : TIDE_OK;
 }
 
 tide_status tide__stage_init(tide__stage* stage, const tide__script* script, const tide_heap* heap,
@@ -127,8 +130,8 @@ void tide__stage_fini(tide__stage* stage) {
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
-static tide_status stage_pool_make(tide__stage* stage, uint16_t number) {
-  if (stage->pools[number] != TIDE_POOL_DEFAULT) return TIDE_OK;
+tide_status tide__stage_pool_make(tide__stage* stage, uint16_t number) {
+  if (number == 0 || stage->pools[number] != TIDE_POOL_DEFAULT) return TIDE_OK;
   const tide_pool_label label = tide_trace_pool(stage->script->trace, number);
   tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
   options.label[0] = label.first;
@@ -139,7 +142,7 @@ static tide_status stage_pool_make(tide__stage* stage, uint16_t number) {
 // Makes a request in a private pool, as in a capture.
 static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* step, tide_block* out) {
   const tide_scope scope = { .size = sizeof scope, .kind = TIDE_SCOPE_ALL };
-  TIDE_TRY(stage_pool_make(stage, step->pool));
+  TIDE_TRY(tide__stage_pool_make(stage, step->pool));
   const tide_pool pool = stage->pools[step->pool];
   TIDE_TRY(tide_device_pool_begin(stage->device, pool, &scope));
   const uint64_t bytes = step_bytes(stage, step);
@@ -206,7 +209,12 @@ tide_status tide__stage_free(tide__stage* stage, const tide__step* step) {
   return tide_device_release(stage->device, block);  // no effect if the request was refused
 }
 
-static uint64_t entry_ns(uint64_t entry) { return entry << TIDE__ENTRY_SHIFT; }
+tide_status tide__stage_take_back(tide__stage* stage, const tide__step* step) {
+  stage->allocations--;
+  return tide__stage_free(stage, step);
+}
+
+static uint64_t entry_ns(uint64_t entry) { return (entry + 1) << TIDE__ENTRY_SHIFT; }
 
 tide_status tide__stage_clock_to(tide__stage* stage, uint64_t entry) {
   uint64_t now = 0;
@@ -237,11 +245,16 @@ static tide_status side_take(tide__stage* stage, uint64_t end_ns, tide__side** o
 }
 
 tide_status tide__stage_free_later(tide__stage* stage, const tide__step* step) {
+  if (stage->held[step->slot].block.address == NULL) return TIDE_OK;
+  TIDE_TRY(tide__stage_clock_to(stage, step->entry));
+  return tide__stage_wait(stage, step);
+}
+
+tide_status tide__stage_wait(tide__stage* stage, const tide__step* step) {
   const tide_block block = stage->held[step->slot].block;
   const uint64_t end_ns = entry_ns(step->until);
   uint64_t now = 0;
   if (block.address == NULL) return TIDE_OK;
-  TIDE_TRY(tide__stage_clock_to(stage, step->entry));
   TIDE_TRY(tide_machine_clock(stage->machine, &now));
   if (end_ns <= now) return tide_device_release(stage->device, block);
   tide__side* side = NULL;

@@ -4,7 +4,7 @@
 // The stage of one run: a dry machine, a cache on it, the streams and pools of the recording, and the blocks
 // by slot. Steps run on it one by one.
 //
-// Time is the number of the entry: entry i happens at i << TIDE__ENTRY_SHIFT ns, a minute after the one
+// Time is the number of the entry: entry i happens at (i + 1) << TIDE__ENTRY_SHIFT ns, a minute after the one
 // before, so that the cost of the machine's calls never reaches the next entry. A release that waits is
 // recorded on a side stream, which has work until the entry that completes it.
 #ifndef TIDEMARK_SRC_REPLAY_STAGE_H
@@ -47,7 +47,8 @@ typedef struct tide__stage {
   uint64_t empties;
   uint64_t unscaled_blocks;
   uint64_t unscaled_bytes;
-  bool is_refused;  // the cache has just reported that it is out of memory
+  bool is_in_place;  // it began with the segments that are older than the recording
+  bool is_refused;   // the cache has just reported that it is out of memory
   size_t side_count;
   tide__side sides[TIDE__STAGE_SIDES];
 } tide__stage;
@@ -63,6 +64,12 @@ tide_status tide__stage_oom(tide__stage* stage, const tide__step* step);
 tide_status tide__stage_free(tide__stage* stage, const tide__step* step);
 tide_status tide__stage_free_later(tide__stage* stage, const tide__step* step);
 tide_status tide__stage_done(tide__stage* stage, const tide__step* step);
+// The second half of FREE_LATER: releases the block, which waits from now on.
+tide_status tide__stage_wait(tide__stage* stage, const tide__step* step);
+// Makes a pool of the trace, if it is private and does not exist yet.
+tide_status tide__stage_pool_make(tide__stage* stage, uint16_t number);
+// Undoes an ALLOC that was served just now.
+tide_status tide__stage_take_back(tide__stage* stage, const tide__step* step);
 
 // The two halves of a step DONE: the clock moves to its entry, and the block no longer counts as live. The
 // cache finds completed work when it polls.

@@ -13,7 +13,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hash_map.h"
-#include "replay/ranges.h"
+#include "replay/old.h"
 #include "tidemark/ledger.h"
 
 #define REQUEST_END ((uint64_t)1 << 60)  // a cache refuses sizes from here on
@@ -289,6 +289,17 @@ static bool is_at_once(const script_writer* w, size_t index, size_t* out_last) {
   return action == TIDE_ACTION_ALLOC || action == TIDE_ACTION_FREE_REQUESTED;
 }
 
+// Adds a release that waits.
+static tide_status release_add(script_writer* w, live_request* request, size_t index) {
+  tide__step* step = NULL;
+  TIDE_TRY(step_add(w, TIDE__STEP_FREE_LATER, index, &step));
+  step->slot = slot_of(w, request);
+  step->until = w->script->entry_count;
+  request->is_waiting = true;
+  request->step = (uint32_t)(w->script->step_count - 1);
+  return TIDE_OK;
+}
+
 // Writes the release at *index, and skips its completion if it is complete at once.
 static tide_status write_free(script_writer* w, size_t* index) {
   live_request* const request = request_find(w, w->script->entries[*index].address);
@@ -306,12 +317,7 @@ static tide_status write_free(script_writer* w, size_t* index) {
     slot_give(w, request);
     return TIDE_OK;
   }
-  TIDE_TRY(step_add(w, TIDE__STEP_FREE_LATER, *index, &step));
-  step->slot = slot_of(w, request);
-  step->until = w->script->entry_count;
-  request->is_waiting = true;
-  request->step = (uint32_t)(w->script->step_count - 1);
-  return TIDE_OK;
+  return release_add(w, request, *index);
 }
 
 static tide_status write_completion(script_writer* w, size_t index) {
@@ -363,13 +369,13 @@ static tide_status pools_tell(script_writer* w) {
   return TIDE_OK;
 }
 
-// ---------------------------------------------------------------------------------------------------
-// Blocks older than the recording
+// Memory older than the recording
 
 typedef struct before_writer {
   script_writer* w;  // borrowed
   uint64_t stream;   // of the segment that is being visited
   uint32_t pool;
+  bool is_placed;  // the places are known
   tide_status status;
 } before_writer;
 
@@ -377,7 +383,9 @@ static bool before_on_segment(void* user, const tide_ledger_segment* segment) {
   before_writer* const before = user;
   before->stream = segment->stream;
   before->pool = segment->pool;
-  return true;
+  const uint16_t pool = pool_known(before->w->script, segment->pool);
+  if (before->is_placed) before->status = tide__old_segment_add(before->w->script, segment, pool);
+  return before->status == TIDE_OK;
 }
 
 static tide_status before_write(before_writer* before, const tide_ledger_block* block) {
@@ -391,7 +399,8 @@ static tide_status before_write(before_writer* before, const tide_ledger_block* 
   step->pool = pool_known(script, before->pool);
   script->before_count++;
   script->before_bytes += block->requested_bytes;
-  return request_begin(w, block->address, step);
+  if (before->is_placed) TIDE_TRY(tide__old_block_add(script, block));
+  return request_begin(w, block->address, &script->steps[script->step_count - 1]);
 }
 
 static bool before_on_block(void* user, const tide_ledger_block* block) {
@@ -401,17 +410,54 @@ static bool before_on_block(void* user, const tide_ledger_block* block) {
   return before->status == TIDE_OK;
 }
 
+// Blocks that waited when the recording began were released before.
+static bool before_on_waiting(void* user, const tide_ledger_block* block) {
+  before_writer* const before = user;
+  live_request* const request = request_find(before->w, block->address);
+  if (block->state == TIDE_BLOCK_PENDING && request != NULL && before->w->has_completions)
+    before->status = release_add(before->w, request, 0);
+  return before->status == TIDE_OK;
+}
+
+// Are the places of old blocks certain? Not if the recording contradicts itself.
+static bool places_are_known(const script_writer* w, const tide_ledger* ledger) {
+  const tide_ledger_faults faults = tide_ledger_get_faults(ledger);
+  return tide_trace_get_about(w->script->trace).has_segments && faults.unknown_frees == 0 &&
+         faults.homeless_allocs == 0 && faults.overlaps == 0 && faults.odd_segments == 0 &&
+         faults.differences == 0;
+}
+
+// The first request of a recording that begins in the middle may have begun before it, and may have freed
+// memory or made a segment then. So it counts as old. Returns the number of old entries.
+static size_t old_entries(const tide__script* script) {
+  size_t index = 0;
+  while (index < script->entry_count && script->entries[index].action != TIDE_ACTION_ALLOC &&
+         script->entries[index].action != TIDE_ACTION_OOM &&
+         script->entries[index].action != TIDE_ACTION_FREE_REQUESTED) {
+    index++;
+  }
+  const bool is_request = index < script->entry_count &&
+                          script->entries[index].action != TIDE_ACTION_FREE_REQUESTED;
+  return is_request ? index + 1 : 0;
+}
+
+static tide_status before_visit(script_writer* w, tide_ledger* ledger) {
+  before_writer before = { .w = w, .is_placed = places_are_known(w, ledger) };
+  w->script->first_entry = before.is_placed ? old_entries(w->script) : 0;
+  TIDE_TRY(tide_ledger_seek(ledger, (uint64_t)w->script->first_entry - 1));  // or TIDE_LEDGER_BEFORE
+  tide_ledger_visit(ledger, before_on_segment, before_on_block, &before);
+  if (before.status == TIDE_OK) tide_ledger_visit(ledger, NULL, before_on_waiting, &before);
+  if (before.status != TIDE_OK) return before.status;
+  return tide__old_ranges_add(w->script, &w->ranges, tide_ledger_get_peaks(ledger).reserved.bytes);
+}
+
 static tide_status write_before(script_writer* w) {
-  before_writer before = { .w = w };
   tide_ledger* ledger = NULL;
   TIDE_TRY(tide_ledger_new(w->script->trace, w->script->device, &ledger));
-  tide_status status = TIDE_OK;
-  if (!tide_ledger_get_faults(ledger).is_from_start) status = tide_ledger_seek(ledger, TIDE_LEDGER_BEFORE);
-  if (tide_ledger_get_totals(ledger).at == TIDE_LEDGER_BEFORE && status == TIDE_OK) {
-    tide_ledger_visit(ledger, before_on_segment, before_on_block, &before);
-    status = before.status;
-  }
+  const bool is_cut = !tide_ledger_get_faults(ledger).is_from_start;
+  const tide_status status = is_cut ? before_visit(w, ledger) : TIDE_OK;
   tide_ledger_free(ledger);
+  w->script->first_step = w->script->step_count;
   return status;
 }
 
@@ -437,7 +483,7 @@ static tide_status script_write(script_writer* w) {
   TIDE_TRY(streams_gather(w));
   TIDE_TRY(waiting_gather(w));
   TIDE_TRY(write_before(w));
-  for (size_t i = 0; i < script->entry_count; i++) TIDE_TRY(write_entry(w, &i));
+  for (size_t i = script->first_entry; i < script->entry_count; i++) TIDE_TRY(write_entry(w, &i));
   TIDE_TRY(pools_tell(w));
   script->reach_bytes = w->ranges.reach_bytes;
   script->spread_bytes = w->ranges.spread_bytes;

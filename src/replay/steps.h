@@ -41,6 +41,25 @@ typedef struct tide__step {
   bool is_long;     // of ALLOC: its block lives for more than half of the entries
 } tide__step;
 
+// A segment that is older than the recording, or a part of an address reserve with memory in it. Its live
+// blocks belong to the first steps, in the same order.
+typedef struct tide__old_segment {
+  uint64_t address;
+  uint64_t bytes;
+  uint64_t base;         // the beginning of the reserve; otherwise the address
+  uint32_t first_block;  // in `old_blocks`
+  uint32_t block_count;
+  uint16_t stream;  // its place in `streams`
+  uint16_t pool;
+  bool is_small;
+  bool is_expandable;
+} tide__old_segment;
+
+typedef struct tide__old_block {
+  uint64_t address;
+  uint64_t bytes;
+} tide__old_block;
+
 // The number of an entry has 27 bits, so that each can have a minute of virtual time.
 #define TIDE__SCRIPT_ENTRIES ((size_t)1 << 27)
 #define TIDE__SCRIPT_STREAMS 1024u
@@ -64,8 +83,17 @@ typedef struct tide__script {
   uint32_t slot_count;
   uint64_t lane_count;    // pairs of pool and stream that requests go to, at most
   uint64_t skipped;       // releases of unknown blocks
-  uint64_t before_count;  // blocks that are older than the recording: the first steps
+  uint64_t before_count;  // blocks that are older than the recording: the first steps are their requests
   uint64_t before_bytes;  // their requested bytes
+  size_t first_entry;     // that is replayed: those before belong to a request that may be older
+  size_t first_step;      // of the recording: after those requests, and the releases of those that waited
+  // Where these blocks lay. No segments: nothing is older, or the recording contradicts itself.
+  tide__old_segment* old_segments;  // owned; by address
+  size_t old_count;
+  size_t old_capacity;
+  tide__old_block* old_blocks;  // owned; by address: of step i at i
+  size_t old_block_count;
+  size_t old_block_capacity;
   uint64_t peak_bytes;    // of live requests, each rounded
   uint64_t reach_bytes;   // how far from its beginning memory was mapped in a reserve
   uint64_t spread_bytes;  // the smallest distance of a new reserve from its neighbours
@@ -74,6 +102,11 @@ typedef struct tide__script {
 // The bytes that a request counts for, whatever the policy does.
 static inline uint64_t tide__request_bytes(uint64_t bytes) {
   return bytes <= 512 ? 512 : (bytes + 511) & ~511ULL;
+}
+
+// Is it a recording that begins in the middle of a run?
+static inline bool tide__script_is_cut(const tide__script* script) {
+  return script->before_count > 0 || script->old_count > 0;
 }
 
 // Writes the script of a device. Requests of 0 bytes and of at least 2^60 are omitted, with their releases.

@@ -9,7 +9,8 @@
 // search and how many in a flush. So entries are grouped in windows: from the last request or release to the
 // next request. If segments were freed or memory ran out, there are several hypotheses (hypothesis_of()), and
 // the first that repeats the window is used. The cache cannot be copied, so after a wrong guess the run
-// starts again: O(n) for each wrong guess. There is none if only emptying explains what was freed.
+// starts again: O(n) for each wrong guess. There is none if only emptying explains what was freed, or if the
+// cache serves a request where the recording frees memory.
 #include "replay/windows.h"
 
 #include <inttypes.h>
@@ -19,6 +20,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "replay/limit.h"
 #include "replay/meter.h"
 #include "replay/remains.h"
 
@@ -45,11 +47,13 @@ typedef struct check_run {
   tide__step* steps;           // borrowed from the plan
   tide__stage stage;
   tide__meter meter;
-  size_t at;           // the next step that must happen
-  size_t window;       // how many windows with several hypotheses came before
-  size_t next_report;  // the step before which on_progress is called
-  bool is_half;        // the first of the two parts of a release at once was seen
-  bool is_reordered;   // completions came in another order than recorded
+  size_t at;              // the next step that must happen
+  size_t window;          // how many windows with several hypotheses came before
+  uint64_t limit_likely;  // the limit is below, if memory was freed by retries; UINT64_MAX: there are none
+  size_t next_report;     // the step before which on_progress is called
+  bool is_half;           // the first of the two parts of a release at once was seen
+  bool is_reordered;      // completions came in another order than recorded, or some before the recording
+  bool is_cached;         // the first mismatch is a request that was served where memory is to be freed
   bool is_wrong;
   bool is_retried;  // another hypothesis is to be tried
 } check_run;
@@ -130,6 +134,8 @@ static void check_reorder(check_run* c, uint64_t address) {
 
 static void check_mismatch(check_run* c, const tide_trace_entry* got, bool is_like) {
   const tide__step* const want = c->at < c->script->step_count ? &c->steps[c->at] : NULL;
+  c->is_cached = want != NULL && got->action == TIDE_ACTION_ALLOC &&
+                 (want->kind == TIDE__STEP_SEGMENT_FREE || want->kind == TIDE__STEP_UNMAP);
   const tide_trace_entry* const entry = want != NULL ? &c->script->entries[want->entry] : NULL;
   uint64_t* const counter = is_like && want->kind == TIDE__STEP_ALLOC ? &c->result->mismatched_addresses
                                                                       : &c->result->mismatched_segments;
@@ -191,6 +197,42 @@ static bool has_room(check_run* c, uint64_t most) {
   return most <= free_bytes && reserved <= limit && most <= limit - reserved;
 }
 
+// The bytes of the segment that a request needs at most, as PyTorch computes them.
+static uint64_t segment_most(const check_run* c, const tide__window* w) {
+  for (size_t i = w->first; i < w->end; i++) {
+    if (c->steps[i].kind == TIDE__STEP_SEGMENT) return c->steps[i].bytes;
+  }
+  return tide__limit_segment_most(c->stage.options->device, &c->steps[w->end]);
+}
+
+typedef struct cache_state {
+  uint64_t reserved;
+  uint64_t retries;
+} cache_state;
+
+static cache_state cache_look(check_run* c) {
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  if (tide_device_get_stats(c->stage.device, &stats) != TIDE_OK) return (cache_state){ 0, 0 };
+  return (cache_state){ (uint64_t)stats.reserved_bytes[TIDE_STAT_ALL].current,
+                        (uint64_t)stats.num_alloc_retries };
+}
+
+// A request was refused, or freed memory for itself: the limit is below what it asked for. After a refusal
+// that is measured behind the request, which has freed what it could. A call to empty_cache would explain a
+// retry as well, which frees everything, but nothing else.
+static void window_learn(check_run* c, const tide__window* w, const cache_state* before) {
+  const double share = c->stage.options->device->collect_threshold;
+  const bool is_refused = c->steps[w->end].kind == TIDE__STEP_OOM;
+  const cache_state after = cache_look(c);
+  const uint64_t reserved = is_refused ? after.reserved : before->reserved;
+  const bool is_certain = is_refused || after.retries == before->retries;
+  uint64_t passed = UINT64_MAX;
+  if (!tide__add(reserved, segment_most(c, w), &passed)) return;
+  if (!is_refused && share > 0) passed = tide__max(passed, (uint64_t)((double)reserved / share) + 1);
+  uint64_t* const high = is_certain ? &c->result->limit_high : &c->limit_likely;
+  *high = tide__min(*high, passed);
+}
+
 static size_t hypothesis_count(const check_run* c, const tide__window* w) {
   if (!w->has_request || w->first == w->end) return 1;
   if (!w->gives_back && c->steps[w->end].kind == TIDE__STEP_ALLOC) return 1;
@@ -245,6 +287,18 @@ static void window_poll(check_run* c, const tide__window* w, size_t count, bool 
   }
 }
 
+// Makes the request of a window, if there is one.
+static void window_request(check_run* c, const tide__window* w, bool is_emptied) {
+  if (w->has_request && !c->is_wrong) {
+    const tide__step* const request = &c->steps[w->end];
+    const bool shows_limit = request->kind == TIDE__STEP_OOM || (w->gives_back && !is_emptied);
+    const cache_state before = shows_limit ? cache_look(c) : (cache_state){ 0, 0 };
+    check_request(c, request);
+    if (shows_limit && !c->is_wrong) window_learn(c, w, &before);
+  }
+  if (c->at != w->end + w->has_request) CHECK_FAULT(c, "the recorded event did not happen");
+}
+
 static tide_status window_try(check_run* c, const tide__window* w, hypothesis guess) {
   const tide__step* const request = w->has_request ? &c->steps[w->end] : NULL;
   const bool looks = request != NULL && request->pool == 0 && !guess.empties;
@@ -255,8 +309,26 @@ static tide_status window_try(check_run* c, const tide__window* w, hypothesis gu
     if (c->steps[i].kind == TIDE__STEP_DONE) tide__stage_end_life(&c->stage, &c->steps[i]);
   }
   check_call(c, window_dictate(c, w));
-  if (request != NULL && !c->is_wrong) check_request(c, request);
-  if (c->at != w->end + w->has_request) CHECK_FAULT(c, "the recorded event did not happen");
+  window_request(c, w, guess.empties);
+  return TIDE_OK;
+}
+
+// Was the request of a window served from the cache, where the recording frees memory? Then the cache was
+// emptied before. Collection counts searches, so there the search cannot be undone.
+static bool window_was_cached(const check_run* c, const tide__window* w, hypothesis guess) {
+  return c->is_cached && !guess.empties && guess.polled == w->lead && c->at == w->first + w->lead &&
+         c->stage.options->device->collect_threshold == 0;
+}
+
+// Returns the block of such a request, empties the cache and makes the request again. So a program that often
+// empties its cache costs no new attempts.
+static tide_status window_empty_after_all(check_run* c, const tide__window* w) {
+  check_call(c, tide__stage_take_back(&c->stage, &c->steps[w->end]));
+  c->is_wrong = false;
+  c->result->mismatched_addresses = c->result->mismatched_segments = 0;
+  c->result->mismatch[0] = '\0';
+  TIDE_TRY(empties_add(c, w->first + w->lead));
+  window_request(c, w, true);
   return TIDE_OK;
 }
 
@@ -280,7 +352,7 @@ static void plan_give_up(tide_replay_result* result) {
 // A hypothesis failed: selects the next one. If none is left, the mismatch is that of the first.
 static void plan_fail(check_run* c, size_t choice, size_t count) {
   check_plan* const plan = c->plan;
-  if (choice == 0) plan->first = *c->result;
+  if (choice == 0 || c->is_cached) plan->first = *c->result;
   c->is_retried = choice + 1 < count && plan->attempts < CHECK_ATTEMPTS;
   if (c->is_retried) plan->choices[c->window - 1] = (uint32_t)choice + 1;
   else *c->result = plan->first;
@@ -293,7 +365,14 @@ static tide_status check_window(check_run* c) {
   size_t choice = 0;
   if (count > 1) TIDE_TRY(plan_take(c->plan, c->window++, &choice));
   const size_t empties = c->plan->empties->count;
-  TIDE_TRY(window_try(c, &w, hypothesis_of(c, &w, choice)));
+  const hypothesis guess = hypothesis_of(c, &w, choice);
+  c->is_cached = false;
+  TIDE_TRY(window_try(c, &w, guess));
+  if (choice == 0 && count > 1 && window_was_cached(c, &w, guess)) {
+    c->plan->choices[c->window - 1] = 1;
+    choice = 1;
+    TIDE_TRY(window_empty_after_all(c, &w));
+  }
   if (!c->is_wrong) return TIDE_OK;
   c->plan->empties->count = empties;
   if (count > 1) plan_fail(c, choice, count);
@@ -343,8 +422,11 @@ static tide_status check_once(const tide__script* script, const tide_replay_opti
                               check_plan* plan, tide_replay_result* result, bool* out_same,
                               bool* out_retried) {
   check_run c = { .script = script, .plan = plan, .result = result, .steps = plan->steps };
+  c.at = script->first_step;
+  c.limit_likely = UINT64_MAX;
+  c.is_reordered = script->old_count > 0;  // nothing is known of requests before the recording
   tide_observer observer = 0;
-  *result = (tide_replay_result){ .first_oom = UINT64_MAX };
+  *result = (tide_replay_result){ .first_oom = UINT64_MAX, .limit_high = UINT64_MAX };
   plan->attempts++;
   plan->empties->count = 0;
   TIDE_TRY(tide__stage_init(&c.stage, script, plan->heap, options));
@@ -354,6 +436,8 @@ static tide_status check_once(const tide__script* script, const tide_replay_opti
   c.is_wrong = true;  // do not compare what freeing the stage does
   *out_retried = c.is_retried;
   *out_same = result->mismatch[0] == '\0';
+  result->is_limit_certain = result->limit_high != UINT64_MAX;
+  if (!result->is_limit_certain) result->limit_high = c.limit_likely;
   tide__stage_fini(&c.stage);
   return status;
 }
