@@ -159,6 +159,10 @@ tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* opti
                REPLAY_SCALE_MAX);
   TIDE_REQUIRE(!options->checks || options->scale == 1, TIDE_ERR_ARGUMENT,
                "replay_run: a run with scale %g cannot be compared with the recording", options->scale);
+  const bool is_other = options->has_one_stream || options->has_one_pool || options->never_waits;
+  TIDE_REQUIRE(
+      !options->checks || !is_other, TIDE_ERR_ARGUMENT,
+      "replay_run: a run with one stream, one pool or no waits cannot be compared with the recording");
   const uint64_t begin_ns = tide__sys_clock_ns();
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   TIDE_TRY(options->checks ? run_checked(replay, options, &result) : run_plain(replay, options, &result));

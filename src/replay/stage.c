@@ -78,6 +78,7 @@ static tide_status stage_open_streams(tide__stage* stage) {
   const size_t count = stage->script->stream_count;
   stage->streams = tide__heap_alloc(stage->heap, count, sizeof *stage->streams);
   TIDE_REQUIRE(stage->streams != NULL, TIDE_ERR_NO_MEMORY, "replay: no memory for %zu streams", count);
+  if (stage->options->has_one_stream) return TIDE_OK;  // the default stream
   for (size_t i = 1; i < count; i++) {
     TIDE_TRY(tide_machine_stream_new(stage->machine, 0, TIDE_STREAM_NON_BLOCKING, 0, &stage->streams[i]));
   }
@@ -138,7 +139,7 @@ static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* ste
 }
 
 static inline tide_status stage_request(tide__stage* stage, const tide__step* step, tide_block* out) {
-  if (step->pool != 0) return stage_alloc_in_pool(stage, step, out);
+  if (step->pool != 0 && !stage->options->has_one_pool) return stage_alloc_in_pool(stage, step, out);
   const uint64_t bytes = stage_bytes(stage, step->bytes);
   return tide_device_alloc(stage->device, stage->streams[step->stream], bytes, out);
 }
@@ -225,7 +226,7 @@ tide_status tide__stage_free_later(tide__stage* stage, const tide__step* step) {
   if (block.address == NULL) return TIDE_OK;
   TIDE_TRY(tide__stage_clock_to(stage, step->entry));
   TIDE_TRY(tide_machine_clock(stage->machine, &now));
-  if (end_ns <= now) return tide_device_release(stage->device, block);
+  if (end_ns <= now || stage->options->never_waits) return tide_device_release(stage->device, block);
   tide__side* side = NULL;
   TIDE_TRY(side_take(stage, end_ns, &side));
   const uint64_t begin_ns = tide__max(side->end_ns, now);
