@@ -10,7 +10,6 @@
 
 #define REPORT_TOP 10     // rows of a table
 #define REPORT_LOSS 0.05  // share of reserved memory that fragmentation may cost without being reported
-#define REPORT_PART 0.33  // a setting that saves less than this share of the cost leaves the main cause
 
 static double report_utilisation(const tool_diagnosis* r) {
   return tool_utilisation(r->peaks.live.bytes, r->peaks.reserved.bytes);
@@ -34,6 +33,7 @@ static int report_look(tool_diagnosis* r) {
   r->peak_allocated = tool_moment_of(r->trace, r->device, r->peaks.live.at);
   r->peak_reserved = tool_moment_of(r->trace, r->device, r->peaks.reserved.at);
   int status = tool_where_find(r->trace, r->device, r->ledger, &r->where);
+  if (status == TOOL_DONE) status = tool_why_find(r->ledger, &r->why);
   if (status == TOOL_DONE) status = tool_picture_take(r->ledger, r->peaks.live.at, &r->peak);
   if (status == TOOL_DONE)
     status = tool_refusals_find(r->trace, r->device, r->ledger, r->refusals, TOOL_REFUSALS, &r->refusal_count,
@@ -67,11 +67,13 @@ static void report_try(tool_diagnosis* r) {
   tool_trials_add_usual(&r->trials, &recorded, false);
   tool_trials_run(&r->trials);
   r->advice = tool_trials_advise(&r->trials, &r->recording);
+  tool_costs_find(&r->trials, &r->recording, &r->why, &r->costs);
 }
 
 static void report_fini(tool_diagnosis* r) {
   tide_replay_free(r->recording.replay);
   for (size_t i = 0; i < r->refusal_count; i++) tool_refusal_fini(&r->refusals[i]);
+  tool_why_fini(&r->why);
   tool_picture_fini(&r->peak);
   tool_sites_fini(&r->sites);
   tide_ledger_free(r->ledger);
@@ -133,32 +135,11 @@ static void advice_of_refusal(const tool_diagnosis* r, tool_words* advice) {
                    "live at that point. The tables below show who holds it.");
 }
 
-// What the program can change about the main cause, if no setting removes it.
-static void advice_for_cause(tool_cause cause, tool_words* advice) {
-  switch (cause) {
-    case TOOL_CAUSE_waiting_for_events:
-      tool_words_add(
-          advice, " Release tensors that other streams use (record_stream) earlier, or make the streams wait "
-                  "for each other: their memory cannot be reused until that work is done.");
-      break;
-    case TOOL_CAUSE_private_pools:
-      tool_words_add(advice, " Let graphs share one pool: free memory of one pool cannot serve another.");
-      break;
-    case TOOL_CAUSE_stranded_on_another_stream:
-      tool_words_add(advice, " Fewer streams may help: free memory of one stream cannot serve another.");
-      break;
-    default: break;
-  }
-}
-
-static void advice_of_loss(const tool_diagnosis* r, tool_cause cause, tool_words* advice) {
-  const bool is_set = r->advice.verdict == TOOL_VERDICT_SET;
-  if (is_set) advice_to_set(r, advice);
+static void advice_of_loss(const tool_diagnosis* r, tool_words* advice) {
+  if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   else if (r->advice.verdict == TOOL_VERDICT_UNKNOWN)
     tool_words_add(advice, "Other settings can be replayed only on a run that was recorded from its start.");
   else tool_words_add(advice, "No PyTorch setting lowers the peak by more than %d %%.", TOOL_ADVICE_PERCENT);
-  if (!is_set || tool_share(tool_advice_saved(&r->advice), report_cost(r)) < REPORT_PART)
-    advice_for_cause(cause, advice);
 }
 
 static void finding_of_refusal(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
@@ -177,17 +158,28 @@ static void finding_of_refusal(const tool_diagnosis* r, tool_words* finding, too
   advice_of_refusal(r, advice);
 }
 
+// The largest of the causes that were avoidable.
+static void finding_of_why(const tool_why* why, tool_words* finding) {
+  uint32_t causes[TIDE_GROWTH_COUNT];
+  const uint64_t avoidable = tool_why_avoidable(why);
+  if (avoidable == 0) return;
+  tool_why_order(why, causes);
+  const uint32_t* cause = causes;
+  while (!tool_why_is_avoidable(*cause)) cause++;
+  tool_words_add_size(finding, " ", avoidable, " were reserved although enough was free");
+  if (why->sums[*cause].bytes < avoidable)
+    tool_words_add_size(finding, ", most of it (", why->sums[*cause].bytes, ")");
+  else tool_words_add(finding, ", all of it");
+  tool_words_add(finding, " %s.", tool_why_reason(*cause));
+}
+
 static void finding_of_loss(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
-  const tool_cause cause = tool_where_main_cause(&r->where);
-  const tool_cause_info info = tool_cause_describe(cause);
   tool_words_add_size(finding, "Reserved memory reached ", r->peaks.reserved.bytes, "");
   tool_words_add_size(finding, ", but at most ", r->peaks.live.bytes, " were live at once");
   tool_words_add(finding, " (utilisation %.0f %%)", 100 * report_utilisation(r));
   tool_words_add_size(finding, ": fragmentation cost ", report_cost(r), ".");
-  tool_words_add_size(finding, " At that peak ", r->where.reserved - r->where.requested, " were not in use");
-  tool_words_add_size(finding, ". The largest part, ", tool_where_bytes(&r->where, cause), "");
-  tool_words_add(finding, " (%s), was %s.", info.label, info.text);
-  advice_of_loss(r, cause, advice);
+  finding_of_why(&r->why, finding);
+  advice_of_loss(r, advice);
 }
 
 // A file without entries cannot be replayed, and does not show what led to its state.
@@ -246,6 +238,7 @@ static void report_find(const tool_diagnosis* r, tool_words* finding, tool_words
   else if (tool_share(report_cost(r), r->peaks.reserved.bytes) > REPORT_LOSS)
     finding_of_loss(r, finding, advice);
   else finding_of_good_use(r, finding, advice);
+  tool_words_add_costs(&r->costs, advice);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -378,6 +371,8 @@ static int report_answer(tool_diagnosis* r) {
   peaks_emit(emit, r);
   if (r->call->is_json) where_emit_json(emit, r);
   else if (r->has_segments) where_emit_people(emit, r);
+  tool_diagnosis_emit_why(emit, r);
+  tool_diagnosis_emit_costs(emit, r);
   tool_diagnosis_emit_ooms(emit, r);
   tool_diagnosis_emit_peak(emit, r);
   return tool_emit_end(emit);

@@ -6,11 +6,13 @@
 #define TIDEMARK_TOOL_REPORT_H
 
 #include "advice.h"
+#include "cost.h"
 #include "moment.h"
 #include "picture.h"
 #include "refusal.h"
 #include "sites.h"
 #include "where.h"
+#include "why.h"
 
 #define TOOL_REFUSALS 3  // explained in detail
 
@@ -30,6 +32,7 @@ typedef struct tool_diagnosis {
   tool_moment peak_allocated;
   tool_moment peak_reserved;
   tool_where where;
+  tool_why why;
   tool_picture peak;  // at the peak of allocated memory
   tool_refusal refusals[TOOL_REFUSALS];
   size_t refusal_count;
@@ -39,6 +42,7 @@ typedef struct tool_diagnosis {
   tool_recording recording;
   tool_trials trials;
   tool_advice advice;
+  tool_costs costs;
 } tool_diagnosis;
 
 // The text of a paragraph; what does not fit is dropped.
@@ -50,6 +54,15 @@ typedef struct tool_words {
 void tool_words_add(tool_words* w, const char* format, ...) __attribute__((format(printf, 2, 3)));
 // Adds a size between two texts.
 void tool_words_add_size(tool_words* w, const char* before, uint64_t bytes, const char* behind);
+
+// Why memory is reserved at the peak: a paragraph, and everything (report_why.c). Prints nothing if segments
+// were not recorded.
+void tool_words_add_why(const tool_why* why, tool_words* w);
+void tool_diagnosis_emit_why(tool_emit* emit, tool_diagnosis* r);
+
+// What recorded settings and choices of the program cost, if anything: sentences, and tables (report_cost.c).
+void tool_words_add_costs(const tool_costs* costs, tool_words* w);
+void tool_diagnosis_emit_costs(tool_emit* emit, const tool_diagnosis* r);
 
 // Who holds memory at the peak of allocated memory: the largest blocks, and sums by call site
 // (report_peak.c).

@@ -50,7 +50,7 @@ typedef struct tide_replay_options {
   double scale;
   // What another program would do with the same requests; none of these is possible with `checks`.
   bool has_one_stream;  // all requests are made on one stream; releases wait as recorded
-  bool has_one_pool;    // all requests go to the default pool
+  bool has_one_pool;    // all private pools are one, which keeps its memory to the end
   bool never_waits;     // a release is complete at once
 } tide_replay_options;
 // clang-format off

@@ -129,8 +129,9 @@ static tide_status stage_pool_make(tide__stage* stage, uint16_t number) {
 // Makes a request in a private pool, as in a capture.
 static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* step, tide_block* out) {
   const tide_scope scope = { .size = sizeof scope, .kind = TIDE_SCOPE_ALL };
-  TIDE_TRY(stage_pool_make(stage, step->pool));
-  const tide_pool pool = stage->pools[step->pool];
+  const uint16_t number = stage->options->has_one_pool ? 1 : step->pool;
+  TIDE_TRY(stage_pool_make(stage, number));
+  const tide_pool pool = stage->pools[number];
   TIDE_TRY(tide_device_pool_begin(stage->device, pool, &scope));
   const uint64_t bytes = stage_bytes(stage, step->bytes);
   const tide_status status = tide_device_alloc(stage->device, stage->streams[step->stream], bytes, out);
@@ -139,7 +140,7 @@ static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* ste
 }
 
 static inline tide_status stage_request(tide__stage* stage, const tide__step* step, tide_block* out) {
-  if (step->pool != 0 && !stage->options->has_one_pool) return stage_alloc_in_pool(stage, step, out);
+  if (step->pool != 0) return stage_alloc_in_pool(stage, step, out);
   const uint64_t bytes = stage_bytes(stage, step->bytes);
   return tide_device_alloc(stage->device, stage->streams[step->stream], bytes, out);
 }
@@ -246,6 +247,7 @@ tide_status tide__stage_done(tide__stage* stage, const tide__step* step) {
 
 tide_status tide__stage_end_pools(tide__stage* stage, size_t at) {
   const tide__script* const script = stage->script;
+  if (stage->options->has_one_pool) return TIDE_OK;
   for (size_t i = at; i < script->step_count && script->steps[i].kind >= TIDE__STEP_DONE; i++) {
     const tide__step* const step = &script->steps[i];
     const bool gives_back = step->kind == TIDE__STEP_SEGMENT_FREE || step->kind == TIDE__STEP_UNMAP;

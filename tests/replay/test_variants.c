@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Replays of what another program would do: requests on one stream, in one pool, and releases that never
+// Replays of what another program would do: requests on one stream, in one private pool, and releases that never
 // wait. Each recording is so small that its figures follow from PyTorch's rules.
 #include "replay/by_hand.h"
 #include "tidemark/replay.h"
@@ -43,17 +43,19 @@ T_TEST(test_variants__one_stream_uses_what_another_released) {
   tide_trace_free(trace);
 }
 
-T_TEST(test_variants__one_pool_uses_what_another_released) {
+T_TEST(test_variants__one_private_pool_uses_what_another_released) {
   tide_trace* const trace = trace_new();
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-  uint32_t pool = 0;
-  T_OK(tide_trace_add_pool(trace, (tide_pool_label){ 0, 1 }, &pool));
+  uint32_t pools[2] = { 0 };
+  T_OK(tide_trace_add_pool(trace, (tide_pool_label){ 0, 1 }, &pools[0]));
+  T_OK(tide_trace_add_pool(trace, (tide_pool_label){ 0, 2 }, &pools[1]));
   add_pair(trace, 64 * MIB, 0, 0);
-  add_pair(trace, 128 * MIB, 0, pool);
+  add_pair(trace, 128 * MIB, 0, pools[0]);
+  add_pair(trace, 192 * MIB, 0, pools[1]);
 
-  T_EQ(peak_of(trace, &options), 80 * MIB);
+  T_EQ(peak_of(trace, &options), 120 * MIB);
   options.has_one_pool = true;
-  T_EQ(peak_of(trace, &options), 40 * MIB);
+  T_EQ(peak_of(trace, &options), 80 * MIB);  // the default pool stays apart
 
   tide_trace_free(trace);
 }
