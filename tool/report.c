@@ -38,6 +38,8 @@ static int report_look(tool_diagnosis* r) {
   if (status == TOOL_DONE)
     status = tool_refusals_find(r->trace, r->device, r->ledger, r->refusals, TOOL_REFUSALS, &r->refusal_count,
                                 &r->limits);
+  for (size_t i = 0; i < r->refusal_count && status == TOOL_DONE; i++)
+    status = tool_room_find(r->trace, r->ledger, &r->refusals[i], &r->limits, &r->rooms[i]);
   return status;
 }
 
@@ -72,7 +74,10 @@ static void report_try(tool_diagnosis* r) {
 
 static void report_fini(tool_diagnosis* r) {
   tide_replay_free(r->recording.replay);
-  for (size_t i = 0; i < r->refusal_count; i++) tool_refusal_fini(&r->refusals[i]);
+  for (size_t i = 0; i < r->refusal_count; i++) {
+    tool_refusal_fini(&r->refusals[i]);
+    tool_room_fini(&r->rooms[i]);
+  }
   tool_why_fini(&r->why);
   tool_picture_fini(&r->peak);
   tool_sites_fini(&r->sites);
@@ -142,19 +147,22 @@ static void advice_of_loss(const tool_diagnosis* r, tool_words* advice) {
   else tool_words_add(advice, "No PyTorch setting lowers the peak by more than %d %%.", TOOL_ADVICE_PERCENT);
 }
 
-static void finding_of_refusal(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
+static void finding_of_refusal(tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   const tool_refusal* const refusal = &r->refusals[0];
   words_add_refusal(r, finding);
+  tool_words_add(finding, ".");
+  tool_words_add_missed(r, 0, finding);
   if (refusal->free_bytes == 0) {
-    tool_words_add_size(finding, ". All of the ", refusal->reserved, " reserved was in use.");
+    tool_words_add_size(finding, " All of the ", refusal->reserved, " reserved was in use.");
   } else {
-    tool_words_add_size(finding, ". Of ", refusal->reserved, " reserved");
+    tool_words_add_size(finding, " Of ", refusal->reserved, " reserved");
     tool_words_add_size(finding, ", ", refusal->free_bytes, " were free");
     if (refusal->place_largest == 0) tool_words_add(finding, ", but none that this request could use.");
     else
       tool_words_add_size(finding, ", but the largest free block that this request could use was ",
                           refusal->place_largest, ".");
   }
+  tool_words_add_room(r, 0, finding);
   advice_of_refusal(r, advice);
 }
 
@@ -228,7 +236,7 @@ static void finding_of_plan(const tool_diagnosis* r, tool_words* finding) {
   tool_words_add(finding, ", in an arena of %llu.", (unsigned long long)r->peaks.reserved.bytes);
 }
 
-static void report_find(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
+static void report_find(tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   *finding = *advice = (tool_words){ .length = 0 };
   if (tide_trace_get_about(r->trace).has_steps) finding_of_plan(r, finding);
   else if (!r->knows_reserved) finding_of_requests(r, finding, advice);

@@ -10,6 +10,7 @@
 #include "moment.h"
 #include "picture.h"
 #include "refusal.h"
+#include "room.h"
 #include "sites.h"
 #include "where.h"
 #include "why.h"
@@ -35,6 +36,7 @@ typedef struct tool_diagnosis {
   tool_why why;
   tool_picture peak;  // at the peak of allocated memory
   tool_refusal refusals[TOOL_REFUSALS];
+  tool_room rooms[TOOL_REFUSALS];  // for each refusal
   size_t refusal_count;
   tool_limits limits;
   // PyTorch settings that were replayed, in the memory of `limits` if a request was refused. There are none
@@ -71,6 +73,12 @@ void tool_diagnosis_emit_peak(tool_emit* emit, tool_diagnosis* r);
 const char* tool_diagnosis_site_label(const tool_diagnosis* r);
 // The call site of a block, as a cell of a table.
 void tool_diagnosis_emit_site(tool_emit* emit, tool_diagnosis* r, uint32_t stack, uint64_t made_at);
+
+// By how much a refused request missed, and what would have made room for it: sentences, and tables
+// (report_room.c).
+void tool_words_add_missed(const tool_diagnosis* r, size_t refusal, tool_words* w);
+void tool_words_add_room(tool_diagnosis* r, size_t refusal, tool_words* w);
+void tool_diagnosis_emit_rooms(tool_emit* emit, tool_diagnosis* r);
 
 // Why requests were refused; prints nothing if none was, or if reserved memory is unknown (report_ooms.c).
 void tool_diagnosis_emit_ooms(tool_emit* emit, tool_diagnosis* r);
