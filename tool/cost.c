@@ -83,6 +83,17 @@ static const tide_growth_cause change_causes[] = { [TOOL_ONE_STREAM] = TIDE_GROW
                                                    [TOOL_ONE_POOL] = TIDE_GROWTH_POOL,
                                                    [TOOL_NO_WAITS] = TIDE_GROWTH_EVENT };
 
+static bool change_is_possible(const tool_why* why, tool_change change) {
+  return tool_share(why->sums[change_causes[change]].bytes, why->reserved) > CHANGE_SHARE;
+}
+
+bool tool_costs_are_possible(const tool_why* why) {
+  for (tool_change change = 0; change < TOOL_CHANGE_COUNT; change++) {
+    if (change_is_possible(why, change)) return true;
+  }
+  return false;
+}
+
 static void change_try(const tool_trials* trials, const tool_trial* recorded, tool_change change,
                        tool_change_cost* out) {
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
@@ -114,8 +125,7 @@ void tool_costs_find(const tool_trials* trials, const tool_recording* recording,
   for (tool_change change = 0; change < TOOL_CHANGE_COUNT; change++) {
     tool_change_cost* const cost = &out->changes[change];
     cost->reason_bytes = why->sums[change_causes[change]].bytes;
-    if (tool_share(cost->reason_bytes, why->reserved) > CHANGE_SHARE)
-      change_try(trials, recorded, change, cost);
+    if (change_is_possible(why, change)) change_try(trials, recorded, change, cost);
   }
 }
 

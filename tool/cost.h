@@ -34,6 +34,9 @@ typedef struct tool_costs {
   tool_change_cost changes[TOOL_CHANGE_COUNT];
 } tool_costs;
 
+// Is a choice of the program the cause of a noticeable part of the peak?
+bool tool_costs_are_possible(const tool_why* why);
+
 // Replays what is not among the trials, under their limit. The trials must have run. Nothing is known if the
 // replay of the recorded settings reserves anything else than the recording did.
 void tool_costs_find(const tool_trials* trials, const tool_recording* recording, const tool_why* why,

@@ -43,11 +43,11 @@ static int report_look(tool_diagnosis* r) {
   return status;
 }
 
-// Can another setting do better? No setting needs less than what is live.
+// Can another setting or program do better? No setting needs less than what is live, and waits.
 static bool report_may_gain(const tool_diagnosis* r) {
   if (!r->faults.is_from_start || r->entry_count == 0 || tide_trace_get_about(r->trace).has_steps)
     return false;
-  return r->limits.count > 0 || !r->has_segments ||
+  return r->limits.count > 0 || !r->has_segments || tool_costs_are_possible(&r->why) ||
          tool_is_clearly_less(r->peaks.live.bytes, r->peaks.reserved.bytes);
 }
 

@@ -11,7 +11,7 @@ static const struct {
   const char* advice;
 } change_words[TOOL_CHANGE_COUNT] = {
   [TOOL_ONE_STREAM] = { "one_stream", "all requests on one stream", "with all requests on one stream",
-                        "Allocate on fewer streams." },
+                        "Allocate on one stream." },
   [TOOL_ONE_POOL] = { "one_pool", "one private pool for all", "with one private pool for all",
                       "Let graphs share one pool." },
   [TOOL_NO_WAITS] = { "no_waits", "no release waits for other streams", "in which no release waits",
