@@ -33,7 +33,7 @@ static int report_look(tool_diagnosis* r) {
   r->peak_allocated = tool_moment_of(r->trace, r->device, r->peaks.live.at);
   r->peak_reserved = tool_moment_of(r->trace, r->device, r->peaks.reserved.at);
   int status = tool_where_find(r->trace, r->device, r->ledger, &r->where);
-  if (status == TOOL_DONE) status = tool_why_find(r->ledger, &r->why);
+  if (status == TOOL_DONE) status = tool_why_find(r->ledger, r->where.at, &r->why);
   if (status == TOOL_DONE) status = tool_picture_take(r->ledger, r->peaks.live.at, &r->peak);
   if (status == TOOL_DONE)
     status = tool_refusals_find(r->trace, r->device, r->ledger, r->refusals, TOOL_REFUSALS, &r->refusal_count,

@@ -74,11 +74,11 @@ static bool why_on_growth(void* user, const tide_growth* growth) {
   return true;
 }
 
-int tool_why_find(tide_ledger* ledger, tool_why* out) {
-  const tide_ledger_peak peak = tide_ledger_get_peaks(ledger).reserved;
-  *out = (tool_why){ .at = peak.at, .reserved = peak.bytes };
-  if (tide_ledger_explain(ledger, peak.at, why_on_growth, out) == TIDE_OK) return TOOL_DONE;
-  return tool_fail("%s", tool_error());
+int tool_why_find(tide_ledger* ledger, uint64_t at, tool_why* out) {
+  *out = (tool_why){ .at = at };
+  if (tide_ledger_explain(ledger, at, why_on_growth, out) != TIDE_OK) return tool_fail("%s", tool_error());
+  out->reserved = tide_ledger_get_totals(ledger).reserved_bytes;
+  return TOOL_DONE;
 }
 
 void tool_why_fini(tool_why* why) {

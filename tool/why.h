@@ -25,7 +25,7 @@ typedef struct tool_why_sum {
 
 // [Y1] reserved == the sum of all causes
 typedef struct tool_why {
-  uint64_t at;  // number of the entry at which reserved memory reaches its peak
+  uint64_t at;  // number of the entry
   uint64_t reserved;
   tide_growth* growths;  // owned; the oldest first; their `places` are NULL
   size_t count;
@@ -36,8 +36,8 @@ typedef struct tool_why {
   tool_why_sum sums[TIDE_GROWTH_COUNT];
 } tool_why;
 
-// On failure it prints why and returns TOOL_USAGE.
-int tool_why_find(tide_ledger* ledger, tool_why* out);
+// Explains what is reserved after an entry. On failure it prints why and returns TOOL_USAGE.
+int tool_why_find(tide_ledger* ledger, uint64_t at, tool_why* out);
 void tool_why_fini(tool_why* why);
 
 // Was enough free, but not usable?

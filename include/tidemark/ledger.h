@@ -192,7 +192,7 @@ typedef struct tide_growth {
 // left then, the oldest first; it may return false to end the visit. The bytes of all growths add up to the
 // reserved bytes. Afterwards the ledger is at that entry.
 // Errors:  as tide_ledger_seek(); on failure, on_growth may have been called for some.
-// Cost:    O(n log m + g b) for n entries, m blocks and segments, g growths, and b blocks at each.
+// Cost:    O(n log m + g s) for n entries, m blocks, g growths and s segments.
 TIDE_API TIDE_NODISCARD tide_status tide_ledger_explain(
     tide_ledger* ledger, uint64_t at, bool (*on_growth)(void* user, const tide_growth* growth), void* user);
 

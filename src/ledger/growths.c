@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // A tree of ranges follows the entries of segments: O(log s) each, for s ranges. Only growths of which
-// something is left are judged; each of them walks once over all blocks.
+// something is left are judged. Each of them walks over all spans, and over the tiles of those that changed.
 #include "ledger/growths.h"
 
 #include <stdlib.h>
@@ -206,6 +206,41 @@ uint64_t tide__growth_first(const tide_growth* growth, const tide_trace_entry* e
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Sums over spans
+
+static void span_sum(const tide__layout* layout, tide__span* span) {
+  tide__span_sum sum = { .free_bytes = 0 };
+  uint64_t run = 0;
+  const tide__tile* const first = tide__layout_tile_at(layout, span->node.key);
+  for (const tide__tile* tile = first; tile != NULL && (tile == first || !tile->is_first);
+       tile = tile->next) {
+    run = tile->state == TIDE_BLOCK_ALLOCATED ? 0 : run + tile->bytes;
+    sum.longest = tide__max(sum.longest, run);
+    if (tile->state == TIDE_BLOCK_PENDING) sum.waiting_bytes += tile->bytes;
+    if (tile->state != TIDE_BLOCK_INACTIVE) continue;
+    sum.free_bytes += tile->bytes;
+    sum.free_count++;
+    sum.largest = tide__max(sum.largest, tile->bytes);
+  }
+  span->sum = sum;
+  span->summed_in = layout->generation;
+}
+
+static void span_touch(tide__layout* layout, uint64_t address) {
+  tide__tree_node* const node = tide__tree_floor(&layout->spans, address);
+  if (node != NULL) TIDE_OWNER(node, tide__span, node)->summed_in = 0;
+}
+
+// A change of segments may merge or cut their neighbours.
+void tide__growths_touch(tide__layout* layout, const tide_trace_entry* entry) {
+  uint64_t end = 0;
+  span_touch(layout, entry->address);
+  if (entry->action < TIDE_ACTION_SEGMENT_ALLOC || entry->action > TIDE_ACTION_SEGMENT_UNMAP) return;
+  if (entry->address > 0) span_touch(layout, entry->address - 1);
+  if (tide__add(entry->address, entry->bytes, &end)) span_touch(layout, end);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Causes
 
 static bool place_is(const tide_ledger_place* place, const tide__span* span) {
@@ -225,40 +260,40 @@ static tide_ledger_place* place_of(tide__growths* growths, const tide__span* spa
   return place;
 }
 
-static void place_add(tide_ledger_place* place, const tide__tile* tile) {
-  if (tile->state == TIDE_BLOCK_PENDING) place->waiting_bytes += tile->bytes;
-  if (tile->state != TIDE_BLOCK_INACTIVE) return;
-  place->free_bytes += tile->bytes;
-  place->free_count++;
-  place->largest_bytes = tide__max(place->largest_bytes, tile->bytes);
+static void place_add(tide_ledger_place* place, const tide__span_sum* sum) {
+  place->waiting_bytes += sum->waiting_bytes;
+  place->free_bytes += sum->free_bytes;
+  place->free_count += sum->free_count;
+  place->largest_bytes = tide__max(place->largest_bytes, sum->largest);
 }
 
 static bool growth_is_home(const tide_growth* growth, const tide__span* span) {
   return growth->pool == span->pool && growth->stream == span->stream && growth->is_large == span->is_large;
 }
 
-// Adds a block of the growth's own place. `run` are the bytes up to here that no live block interrupts.
-static void growth_add_own(tide_growth* growth, const tide__tile* tile, uint64_t* run, uint64_t* longest) {
-  *run = tile->is_first || tile->state == TIDE_BLOCK_ALLOCATED ? 0 : *run;
-  if (tile->state == TIDE_BLOCK_ALLOCATED) return;
-  *run += tile->bytes;
-  *longest = tide__max(*longest, *run);
-  if (tile->state == TIDE_BLOCK_PENDING) {
-    growth->place_waiting += tile->bytes;
-    return;
+// Finds the smallest free block that is large enough.
+static void growth_find_fitting(tide_growth* growth, const tide__layout* layout, const tide__span* span) {
+  const tide__tile* const first = tide__layout_tile_at(layout, span->node.key);
+  for (const tide__tile* tile = first; tile != NULL && (tile == first || !tile->is_first);
+       tile = tile->next) {
+    const bool fits = tile->state == TIDE_BLOCK_INACTIVE && tile->bytes >= growth->rounded_bytes;
+    if (fits && (growth->place_fitting == 0 || tile->bytes < growth->place_fitting))
+      growth->place_fitting = tile->bytes;
   }
-  growth->place_bytes += tile->bytes;
-  growth->place_largest = tide__max(growth->place_largest, tile->bytes);
-  const bool fits = tile->bytes >= growth->rounded_bytes;
-  if (fits && (growth->place_fitting == 0 || tile->bytes < growth->place_fitting))
-    growth->place_fitting = tile->bytes;
 }
 
-static void growth_add_other(tide_growth* growth, const tide__span* span, const tide__tile* tile) {
-  if (tile->state != TIDE_BLOCK_INACTIVE) return;
-  if (span->is_large != growth->is_large) growth->other_class += tile->bytes;
-  else if (span->pool != growth->pool) growth->other_pools += tile->bytes;
-  else growth->other_streams += tile->bytes;
+static void growth_add_own(tide_growth* growth, const tide__layout* layout, const tide__span* span) {
+  growth->place_bytes += span->sum.free_bytes;
+  growth->place_waiting += span->sum.waiting_bytes;
+  growth->place_largest = tide__max(growth->place_largest, span->sum.largest);
+  if (span->sum.free_count > 0 && span->sum.largest >= growth->rounded_bytes)
+    growth_find_fitting(growth, layout, span);
+}
+
+static void growth_add_other(tide_growth* growth, const tide__span* span) {
+  if (span->is_large != growth->is_large) growth->other_class += span->sum.free_bytes;
+  else if (span->pool != growth->pool) growth->other_pools += span->sum.free_bytes;
+  else growth->other_streams += span->sum.free_bytes;
 }
 
 // Do a block of this size and larger ones stay whole, so that smaller requests cannot use them?
@@ -282,23 +317,23 @@ static tide_growth_cause growth_cause(const tide_growth* growth, const tide__rul
   return sum + growth->other_class >= need ? TIDE_GROWTH_CLASS : TIDE_GROWTH_NEEDED;
 }
 
-tide_status tide__growth_judge(tide__growths* growths, const tide__layout* layout, tide_growth* growth) {
-  const tide__span* span = NULL;
-  tide_ledger_place* place = NULL;
-  uint64_t run = 0;
+tide_status tide__growth_judge(tide__growths* growths, tide__layout* layout, tide_growth* growth) {
   uint64_t longest = 0;
   growths->place_count = 0;
-  for (const tide__tile* tile = layout->first; tile != NULL; tile = tile->next) {
-    if (tile->is_first) {
-      span = tide__layout_span_from(layout, tile->node.key);
-      place = place_of(growths, span);
-      TIDE_REQUIRE(place != NULL, TIDE_ERR_NO_MEMORY, "ledger: no memory for %zu places",
-                   growths->place_count + 1);
+  for (tide__tree_node* node = tide__tree_first(&layout->spans); node != NULL; node = tide__tree_next(node)) {
+    tide__span* const span = TIDE_OWNER(node, tide__span, node);
+    if (span->is_made_up) continue;
+    if (span->summed_in != layout->generation) span_sum(layout, span);
+    tide_ledger_place* const place = place_of(growths, span);
+    TIDE_REQUIRE(place != NULL, TIDE_ERR_NO_MEMORY, "ledger: no memory for %zu places",
+                 growths->place_count + 1);
+    place_add(place, &span->sum);
+    if (growth_is_home(growth, span)) {
+      growth_add_own(growth, layout, span);
+      longest = tide__max(longest, span->sum.longest);
+    } else {
+      growth_add_other(growth, span);
     }
-    if (tile->is_made_up) continue;
-    place_add(place, tile);
-    if (growth_is_home(growth, span)) growth_add_own(growth, tile, &run, &longest);
-    else growth_add_other(growth, span, tile);
   }
   growth->places = growths->places;
   growth->place_count = growths->place_count;

@@ -191,6 +191,107 @@ T_TEST_OVER(test_growths__add_up_to_what_is_reserved, recorded_names) {
   tide_trace_free(rest);
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Against a visit of the whole ledger before each growth
+
+typedef struct counted {
+  const tide_growth* growth;
+  tide_ledger_segment segment;
+  uint64_t place_bytes;
+  uint64_t place_largest;
+  uint64_t place_waiting;
+  uint64_t other_streams;
+  uint64_t other_pools;
+  uint64_t other_class;
+} counted;
+
+static bool count_segment(void* user, const tide_ledger_segment* segment) {
+  ((counted*)user)->segment = *segment;
+  return true;
+}
+
+static bool count_block(void* user, const tide_ledger_block* block) {
+  counted* const c = user;
+  const tide_growth* const g = c->growth;
+  const bool is_free = block->state == TIDE_BLOCK_INACTIVE;
+  if (c->segment.is_large != g->is_large) {
+    c->other_class += is_free ? block->bytes : 0;
+  } else if (c->segment.pool != g->pool) {
+    c->other_pools += is_free ? block->bytes : 0;
+  } else if (c->segment.stream != g->stream) {
+    c->other_streams += is_free ? block->bytes : 0;
+  } else {
+    c->place_bytes += is_free ? block->bytes : 0;
+    c->place_waiting += block->state == TIDE_BLOCK_PENDING ? block->bytes : 0;
+    if (is_free && block->bytes > c->place_largest) c->place_largest = block->bytes;
+  }
+  return true;
+}
+
+static bool compare_growth(void* user, const tide_growth* growth) {
+  tide_ledger* const other = user;
+  counted c = { .growth = growth };
+  if (growth->at == TIDE_LEDGER_BEFORE || growth->is_expandable) return true;
+  T_OK(tide_ledger_seek(other, growth->at - 1));
+  tide_ledger_visit(other, count_segment, count_block, &c);
+  T_EQ(growth->place_bytes, c.place_bytes);
+  T_EQ(growth->place_largest, c.place_largest);
+  T_EQ(growth->place_waiting, c.place_waiting);
+  T_EQ(growth->other_streams, c.other_streams);
+  T_EQ(growth->other_pools, c.other_pools);
+  T_EQ(growth->other_class, c.other_class);
+  return true;
+}
+
+static void expect_sums(const tide_trace* trace) {
+  tide_ledger* ledger = NULL;
+  tide_ledger* other = NULL;
+  T_OK(tide_ledger_new(trace, 0, &ledger));
+  T_OK(tide_ledger_new(trace, 0, &other));
+  T_OK(tide_ledger_explain(ledger, tide_ledger_get_peaks(ledger).reserved.at, compare_growth, other));
+  tide_ledger_free(ledger);
+  tide_ledger_free(other);
+}
+
+// Segments of several streams are filled with small blocks. Some blocks are released again, of which some wait.
+static tide_trace* trace_of_small_blocks(t_rng* rng, size_t segments) {
+  tide_trace* const trace = trace_new();
+  for (size_t i = 0; i < segments; i++) {
+    const uint64_t stream = t_rng_below(rng, 3);
+    const uint64_t address = GROWTH_BASE + i * 4 * MIB;
+    trace_add_on(trace, TIDE_ACTION_SEGMENT_ALLOC, address, 2 * MIB, stream);
+    for (uint64_t at = 0; at < 2 * MIB; at += 128 * KIB)
+      trace_add_on(trace, TIDE_ACTION_ALLOC, address + at, 128 * KIB, stream);
+    for (size_t k = t_rng_below(rng, 4); k > 0; k--) {
+      const uint64_t block = GROWTH_BASE + t_rng_below(rng, i + 1) * 4 * MIB +
+                             128 * KIB * t_rng_below(rng, 16);
+      trace_add(trace, TIDE_ACTION_FREE_REQUESTED, block, 128 * KIB);
+      if (t_rng_below(rng, 3) > 0) trace_add(trace, TIDE_ACTION_FREE_COMPLETED, block, 128 * KIB);
+    }
+  }
+  return trace;
+}
+
+T_TEST(test_growths__find_the_same_as_a_visit) {
+  t_rng rng = t_rng_new(1);
+  tide_trace* const trace = trace_of_small_blocks(&rng, 100);
+
+  expect_sums(trace);
+
+  tide_trace_free(trace);
+}
+
+T_TEST_OVER(test_growths__of_a_recording_find_the_same_as_a_visit, recorded_names) {
+  tide_trace* const trace = recorded_trace(t_variant(), 0, NULL);
+  tide_trace* const rest = recorded_trace(t_variant(), 300, NULL);
+
+  expect_sums(trace);
+  expect_sums(rest);
+
+  tide_trace_free(trace);
+  tide_trace_free(rest);
+}
+
 static bool stop_at_once(void* user, const tide_growth* growth) {
   (void)growth;
   ++*(int*)user;
