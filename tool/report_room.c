@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The part of the report about room for a refused request: by how much it missed, and the cheapest live blocks
-// without which it would have been served, by call site.
+// The part of the report about room for a refused request: by how much it missed, and the cheapest live
+// blocks without which it would have been served, by call site.
 #include "report.h"
 #include "sums.h"
 

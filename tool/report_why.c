@@ -49,7 +49,7 @@ static void words_add_obstacle(const tide_growth* g, tool_words* w) {
       tool_words_add_size(w, "; ", g->place_bytes, " were free");
       tool_words_add_size(w, ", the largest block ", g->place_largest, "");
       break;
-    case TIDE_GROWTH_SPLIT: tool_words_add_size(w, "; a block of ", g->place_fitting, " was free"); break;
+    case TIDE_GROWTH_SPLIT:
     case TIDE_GROWTH_PASSED: tool_words_add_size(w, "; a block of ", g->place_fitting, " was free"); break;
     case TIDE_GROWTH_EVENT: tool_words_add_size(w, "; ", g->place_waiting, " waited"); break;
     case TIDE_GROWTH_STREAM:

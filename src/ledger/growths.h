@@ -35,9 +35,9 @@ void tide__growth_find_request(tide_growth* growth, const tide__rules* rules, co
                                uint64_t count);
 // The number of the first entry that made memory grow for the same request.
 uint64_t tide__growth_first(const tide_growth* growth, const tide_trace_entry* entries);
-// Finds the cause in the layout before that entry, if the request is known. It adds up the tiles only of spans
-// that changed since the last call: between the calls, tide__growths_touch() must follow every entry, or the
-// layout must have a new generation.
+// Finds the cause in the layout before that entry, if the request is known. It adds up the tiles only of
+// spans that changed since the last call: between the calls, tide__growths_touch() must follow every entry,
+// or the layout must have a new generation.
 // Errors: TIDE_ERR_NO_MEMORY.
 tide_status tide__growth_judge(tide__growths* growths, tide__layout* layout, tide_growth* growth);
 // Notes which spans an entry changed, after it.

@@ -253,7 +253,8 @@ static void expect_sums(const tide_trace* trace) {
   tide_ledger_free(other);
 }
 
-// Segments of several streams are filled with small blocks. Some blocks are released again, of which some wait.
+// Segments of several streams are filled with small blocks. Some of these are released, and some of those
+// wait.
 static tide_trace* trace_of_small_blocks(t_rng* rng, size_t segments) {
   tide_trace* const trace = trace_new();
   for (size_t i = 0; i < segments; i++) {

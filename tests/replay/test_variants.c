@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Replays of what another program would do: requests on one stream, in one private pool, and releases that never
-// wait. Each recording is so small that its figures follow from PyTorch's rules.
+// Replays of what another program would do: requests on one stream, in one private pool, and releases that
+// never wait. Each recording is so small that its figures follow from PyTorch's rules.
 #include "replay/by_hand.h"
 #include "tidemark/replay.h"
 
