@@ -123,7 +123,6 @@ typedef struct room_cell {
   uint64_t gain;    // in units
   uint64_t cost;    // live bytes
   uint64_t shared;  // of these, of the block that begins in an earlier cell
-  bool passes;      // that block reaches into the next cell
 } room_cell;
 
 typedef struct room_cells {
@@ -159,7 +158,6 @@ static void cells_add_handles(room_cells* cells, const tool_picture* picture, si
     for (; cell.to < end && picture->blocks[cell.to].address < at + handle_bytes; cell.to++)
       cell.cost += block_used(&picture->blocks[cell.to]);
     if (block->address < at) cell.shared = block_used(block);
-    cell.passes = block->address < at && block_end(block) > at + handle_bytes;
     cells_add(cells, &cell);
   }
 }
@@ -181,8 +179,10 @@ static room_cells cells_of(const tool_picture* picture) {
   return cells;
 }
 
-// The least cost of each gain with the first cells, by whether the block that reaches into the next cell is
-// paid for. A choice is which of the two states it comes from (bit 0), and whether the cell is taken (bit 1).
+// The least cost of each gain with the first cells, by whether the last of them is taken: then the block
+// that reaches into the next one is paid for. Cells in the middle of such a block cost nothing more, so none
+// of them is left out. A choice is which of the two states it comes from (bit 0), and whether the cell is
+// taken (bit 1).
 typedef struct cell_row {
   uint64_t* least[2];  // owned; by gains
 } cell_row;
@@ -214,7 +214,7 @@ static void row_follow(cell_row* row, const cell_row* before, const room_cell* c
       const uint64_t skipped = before->least[from][d];
       const uint64_t rest = before->least[from][d > cell->gain ? d - cell->gain : 0];
       const uint64_t cost = cell->cost - (from == 1 ? cell->shared : 0);
-      row_offer(row, cell->passes && from == 1 ? 1 : 0, d, skipped, (uint8_t)from, choices);
+      row_offer(row, 0, d, skipped, (uint8_t)from, choices);
       if (rest != UINT64_MAX) row_offer(row, 1, d, rest + cost, (uint8_t)(2 + from), choices);
     }
   }

@@ -166,8 +166,9 @@ T_TEST(test_growths__what_is_older_than_the_recording_has_no_cause) {
 // Two ranges are mapped for one request, and the first does not count as free for the second. Of the first,
 // one handle is unmapped later and mapped again for another request.
 T_TEST(test_growths__ranges_of_an_expandable_segment_are_explained_one_by_one) {
-  const explained e = explain(made("map 0:40M 40M:20M alloc 0:50M free 0:50M unmap 20M:20M "
-                                   "alloc 0:20M map 20M:20M alloc 20M:20M map 60M:20M alloc 60M:20M"));
+  tide_trace* const trace = made("map 0:40M 40M:20M alloc 0:50M free 0:50M unmap 20M:20M "
+                                 "alloc 0:20M map 20M:20M alloc 20M:20M map 60M:20M alloc 60M:20M");
+  const explained e = explain(trace);
 
   T_EQ(e.count, 4);
   T_EQ(e.growths[0].at, 0);
@@ -178,6 +179,7 @@ T_TEST(test_growths__ranges_of_an_expandable_segment_are_explained_one_by_one) {
   T_EQ(e.growths[1].place_bytes, 0);
   T_EQ(e.growths[2].at, 7);
   T_EQ(e.growths[2].address, GROWTH_BASE + 20 * MIB);
+  tide_trace_free(trace);
 }
 
 T_TEST_OVER(test_growths__add_up_to_what_is_reserved, recorded_names) {
