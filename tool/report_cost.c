@@ -55,9 +55,12 @@ static void cost_emit(tool_emit* emit, const tool_costs* costs, const tide_repla
 
 static void settings_emit(tool_emit* emit, const tool_diagnosis* r) {
   static const tool_column columns[] = {
-    { "setting", "recorded setting" }, { "with", "peak with it" },
-    { "without", "peak without it" },  { "cost", "cost" },
-    { "ooms", "requests refused" },    { "does_harm", "does harm" },
+    { "setting", "recorded setting" },
+    { "with", "peak with it" },
+    { "without", "peak without it" },
+    { "cost", "cost" },
+    { "ooms", "refused" },
+    { "does_harm", "does harm" },
   };
   if (r->costs.setting_count == 0 && !r->call->is_json) return;
   tool_emit_title(emit, "What each recorded setting costs: replays without it");
@@ -72,14 +75,9 @@ static void settings_emit(tool_emit* emit, const tool_diagnosis* r) {
 
 static void changes_emit(tool_emit* emit, const tool_diagnosis* r) {
   static const tool_column columns[] = {
-    { "change", NULL },
-    { NULL, "change of the program" },
-    { "reserved_for_it", "reserved for this reason" },
-    { "with", "peak recorded" },
-    { "without", "peak then" },
-    { "cost", "saves" },
-    { "ooms", "requests refused" },
-    { "is_better", "confirmed" },
+    { "change", NULL },     { NULL, "change of the program" }, { "reserved_for_it", "reserved for it" },
+    { "with", "peak now" }, { "without", "peak then" },        { "cost", "saves" },
+    { "ooms", "refused" },  { "is_better", "confirmed" },
   };
   size_t tried = 0;
   for (size_t i = 0; i < TOOL_CHANGE_COUNT; i++) tried += r->costs.changes[i].is_tried;
