@@ -33,7 +33,10 @@ static int report_look(tool_diagnosis* r) {
   r->peak_allocated = tool_moment_of(r->trace, r->device, r->peaks.live.at);
   r->peak_reserved = tool_moment_of(r->trace, r->device, r->peaks.reserved.at);
   int status = tool_where_find(r->trace, r->device, r->ledger, &r->where);
-  if (status == TOOL_DONE) status = tool_why_find(r->ledger, r->where.at, &r->why);
+  // After the request, where the ledger is already; but a recording may contradict itself just there.
+  const bool is_same = r->where.reserved == r->peaks.reserved.bytes;
+  const uint64_t why_at = is_same ? r->where.at : r->peaks.reserved.at;
+  if (status == TOOL_DONE) status = tool_why_find(r->ledger, why_at, &r->why);
   if (status == TOOL_DONE) status = tool_picture_take(r->ledger, r->peaks.live.at, &r->peak);
   if (status == TOOL_DONE)
     status = tool_refusals_find(r->trace, r->device, r->ledger, r->refusals, TOOL_REFUSALS, &r->refusal_count,
