@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// For each refusal the memory at that point is visited once: O(blocks). The blocks in the way are those of
-// the cheapest window: a range of neighbouring blocks, just long enough for the request, slides through each
-// segment; the one with the fewest bytes in use wins.
+// For each refusal the memory at that point is visited once: O(blocks).
 #include "refusal.h"
 
 #include <stdlib.h>
@@ -33,60 +31,6 @@ static void refusal_add_free(tool_refusal* refusal, const tide_ledger_segment* s
   refusal->place_free += bytes;
   refusal->place_pieces++;
   refusal->place_largest = tide__max(refusal->place_largest, bytes);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Blocks in the way
-
-// Blocks [from, to) of a picture.
-typedef struct block_window {
-  size_t from;
-  size_t to;
-  uint64_t bytes;
-  uint64_t used;  // of these, not free
-} block_window;
-
-static uint64_t block_used(const tide_ledger_block* block) {
-  return block->state == TIDE_BLOCK_INACTIVE ? 0 : block->bytes;
-}
-
-// Fewer bytes first, then fewer blocks, then the one that was found first.
-static bool window_is_better(const block_window* window, const block_window* best) {
-  if (best->to == 0) return true;
-  if (window->used != best->used) return window->used < best->used;
-  return window->to - window->from < best->to - best->from;
-}
-
-static void windows_try(const tool_picture* picture, size_t segment, uint64_t need, block_window* best) {
-  block_window window = { .from = picture->first_block[segment], .to = picture->first_block[segment] };
-  while (window.to < picture->first_block[segment + 1]) {
-    window.bytes += picture->blocks[window.to].bytes;
-    window.used += block_used(&picture->blocks[window.to]);
-    window.to++;
-    while (window.bytes - picture->blocks[window.from].bytes >= need) {
-      window.bytes -= picture->blocks[window.from].bytes;
-      window.used -= block_used(&picture->blocks[window.from]);
-      window.from++;
-    }
-    if (window.bytes >= need && window_is_better(&window, best)) *best = window;
-  }
-}
-
-static void refusal_find_blockers(tool_refusal* refusal, const tool_picture* picture) {
-  block_window best = { .to = 0 };
-  for (size_t i = 0; i < picture->segment_count; i++) {
-    if (!segment_is_place(refusal, &picture->segments[i])) continue;
-    refusal->largest_segment = tide__max(refusal->largest_segment, picture->segments[i].bytes);
-    windows_try(picture, i, refusal->bytes, &best);
-  }
-  if (best.to == 0) return;
-  refusal->has_blockers = true;
-  refusal->blocker_bytes = best.used;
-  refusal->blockers = tool_alloc(best.to - best.from, sizeof *refusal->blockers);
-  for (size_t i = best.from; i < best.to; i++) {
-    if (picture->blocks[i].state != TIDE_BLOCK_INACTIVE)
-      refusal->blockers[refusal->blocker_count++] = picture->blocks[i];
-  }
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -125,15 +69,11 @@ static int refusal_look(tool_refusal* refusal, tide_ledger* ledger) {
     }
   }
   tool_sums_sort_by_keys(&refusal->ranges);
-  refusal_find_blockers(refusal, &picture);
   tool_picture_fini(&picture);
   return TOOL_DONE;
 }
 
-void tool_refusal_fini(tool_refusal* refusal) {
-  free(refusal->blockers);
-  tool_sums_fini(&refusal->ranges);
-}
+void tool_refusal_fini(tool_refusal* refusal) { tool_sums_fini(&refusal->ranges); }
 
 // ---------------------------------------------------------------------------------------------------
 // The limit

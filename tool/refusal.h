@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Why a request was refused: what was free and where, and which blocks were in the way.
+// Why a request was refused: what was free, and where. room.h finds which blocks were in the way.
 #ifndef TIDEMARK_TOOL_REFUSAL_H
 #define TIDEMARK_TOOL_REFUSAL_H
 
@@ -26,12 +26,6 @@ typedef struct tool_refusal {
   uint64_t place_free;  // in its place
   uint64_t place_pieces;
   uint64_t place_largest;
-  // The live blocks of one segment, with the fewest bytes, without which it would have fitted.
-  bool has_blockers;  // false: no segment is large enough
-  uint64_t blocker_bytes;
-  uint64_t largest_segment;     // in its place
-  tide_ledger_block* blockers;  // owned; by address
-  size_t blocker_count;
   // Free memory by (pool, large) and stream; tool_range_pool() and tool_range_is_large() decode the key.
   tool_sums ranges;
 } tool_refusal;

@@ -12,7 +12,6 @@
 
 #define REPORT_TOP 10     // rows of a table
 #define REPORT_LOSS 0.05  // share of reserved memory that fragmentation may cost without being reported
-#define REPORT_PART 0.33  // a setting that saves less than this share of the cost leaves the main cause
 
 static double report_utilisation(const tool_diagnosis* r) {
   return tool_utilisation(r->peaks.live.bytes, r->peaks.reserved.bytes);
@@ -37,17 +36,23 @@ static int report_look(tool_diagnosis* r) {
   r->peak_reserved = tool_moment_of(r->trace, r->device, r->peaks.reserved.at);
   int status = tool_needed_find(r->trace, r->device, r->peaks.live.bytes, r->ledger, &r->needed);
   if (status == TOOL_DONE) status = tool_where_find(r->trace, r->device, r->ledger, &r->where);
+  // After the request, where the ledger is already; but a recording may contradict itself just there.
+  const bool is_same = r->where.reserved == r->peaks.reserved.bytes;
+  const uint64_t why_at = is_same ? r->where.at : r->peaks.reserved.at;
+  if (status == TOOL_DONE) status = tool_why_find(r->ledger, why_at, &r->why);
   if (status == TOOL_DONE) status = tool_picture_take(r->ledger, r->peaks.live.at, &r->peak);
   if (status == TOOL_DONE)
     status = tool_refusals_find(r->trace, r->device, r->ledger, r->refusals, TOOL_REFUSALS, &r->refusal_count,
                                 &r->limits);
+  for (size_t i = 0; i < r->refusal_count && status == TOOL_DONE; i++)
+    status = tool_room_find(r->trace, r->ledger, &r->refusals[i], &r->limits, &r->rooms[i]);
   return status;
 }
 
-// Can another setting do better? No setting needs less than what is live.
+// Can another setting or program do better? No setting needs less than what is live, and waits.
 static bool report_may_gain(const tool_diagnosis* r) {
   if (!r->faults.is_from_start) return false;
-  return r->limits.count > 0 || !r->has_segments ||
+  return r->limits.count > 0 || !r->has_segments || tool_costs_are_possible(&r->why) ||
          tool_is_clearly_less(r->peaks.live.bytes, r->peaks.reserved.bytes);
 }
 
@@ -82,11 +87,16 @@ static void report_try(tool_diagnosis* r) {
   tool_trials_run(&r->trials);
   if (tool_limit_is_recorded(&r->limit, &r->recording)) tool_trials_repeat(&r->trials, &r->recording.result);
   r->advice = tool_trials_advise(&r->trials, &r->recording);
+  tool_costs_find(&r->trials, &r->recording, &r->why, &r->costs);
 }
 
 static void report_fini(tool_diagnosis* r) {
   tide_replay_free(r->recording.replay);
-  for (size_t i = 0; i < r->refusal_count; i++) tool_refusal_fini(&r->refusals[i]);
+  for (size_t i = 0; i < r->refusal_count; i++) {
+    tool_refusal_fini(&r->refusals[i]);
+    tool_room_fini(&r->rooms[i]);
+  }
+  tool_why_fini(&r->why);
   tool_picture_fini(&r->peak);
   tool_sites_fini(&r->sites);
   tide_ledger_free(r->ledger);
@@ -148,63 +158,56 @@ static void advice_of_refusal(const tool_diagnosis* r, tool_words* advice) {
                    "live at that point. The tables below show who holds it.");
 }
 
-// What the program can change about the main cause, if no setting removes it.
-static void advice_for_cause(tool_cause cause, tool_words* advice) {
-  switch (cause) {
-    case TOOL_CAUSE_waiting_for_events:
-      tool_words_add(
-          advice, " Release tensors that other streams use (record_stream) earlier, or make the streams wait "
-                  "for each other: their memory cannot be reused until that work is done.");
-      break;
-    case TOOL_CAUSE_private_pools:
-      tool_words_add(advice, " Let graphs share one pool: free memory of one pool cannot serve another.");
-      break;
-    case TOOL_CAUSE_stranded_on_another_stream:
-      tool_words_add(advice, " Fewer streams may help: free memory of one stream cannot serve another.");
-      break;
-    default: break;
-  }
-}
-
-static void advice_of_loss(const tool_diagnosis* r, tool_cause cause, tool_words* advice) {
-  const bool is_set = r->advice.verdict == TOOL_VERDICT_SET;
-  if (is_set) advice_to_set(r, advice);
+static void advice_of_loss(const tool_diagnosis* r, tool_words* advice) {
+  if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   else if (r->advice.verdict == TOOL_VERDICT_UNKNOWN)
     tool_words_add(advice, "Other settings can be replayed only on a run that was recorded from its start.");
   else
     tool_words_add(advice, "No PyTorch setting that was tried lowers the peak by more than %d %%.",
                    TOOL_ADVICE_PERCENT);
-  if (!is_set || tool_share(tool_advice_saved(&r->advice), report_cost(r)) < REPORT_PART)
-    advice_for_cause(cause, advice);
 }
 
-static void finding_of_refusal(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
+static void finding_of_refusal(tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   const tool_refusal* const refusal = &r->refusals[0];
   words_add_refusal(r, finding);
+  tool_words_add(finding, ".");
+  tool_words_add_missed(r, 0, finding);
   if (refusal->free_bytes == 0) {
-    tool_words_add_size(finding, ". All of the ", refusal->reserved, " reserved was in use.");
+    tool_words_add_size(finding, " All of the ", refusal->reserved, " reserved was in use.");
   } else {
-    tool_words_add_size(finding, ". Of ", refusal->reserved, " reserved");
+    tool_words_add_size(finding, " Of ", refusal->reserved, " reserved");
     tool_words_add_size(finding, ", ", refusal->free_bytes, " were free");
     if (refusal->place_largest == 0) tool_words_add(finding, ", but none that this request could use.");
     else
       tool_words_add_size(finding, ", but the largest free block that this request could use was ",
                           refusal->place_largest, ".");
   }
+  tool_words_add_room(r, 0, finding);
   advice_of_refusal(r, advice);
 }
 
+// The largest of the causes that were avoidable.
+static void finding_of_why(const tool_why* why, tool_words* finding) {
+  uint32_t causes[TIDE_GROWTH_COUNT];
+  const uint64_t avoidable = tool_why_avoidable(why);
+  if (avoidable == 0) return;
+  tool_why_order(why, causes);
+  const uint32_t* cause = causes;
+  while (!tool_why_is_avoidable(*cause)) cause++;
+  tool_words_add_size(finding, " ", avoidable, " were reserved although enough was free");
+  if (why->sums[*cause].bytes < avoidable)
+    tool_words_add_size(finding, ", most of it (", why->sums[*cause].bytes, ")");
+  else tool_words_add(finding, ", all of it");
+  tool_words_add(finding, " %s.", tool_why_reason(*cause));
+}
+
 static void finding_of_loss(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
-  const tool_cause cause = tool_where_main_cause(&r->where);
-  const tool_cause_info info = tool_cause_describe(cause);
   tool_words_add_size(finding, "Reserved memory reached ", r->peaks.reserved.bytes, "");
   tool_words_add_size(finding, ", but at most ", r->peaks.live.bytes, " were live at once");
   tool_words_add(finding, " (utilisation %.0f %%)", 100 * report_utilisation(r));
   tool_words_add_size(finding, ": fragmentation cost ", report_cost(r), ".");
-  tool_words_add_size(finding, " At that peak ", r->where.reserved - r->where.requested, " were not in use");
-  tool_words_add_size(finding, ". The largest part, ", tool_where_bytes(&r->where, cause), "");
-  tool_words_add(finding, " (%s), was %s.", info.label, info.text);
-  advice_of_loss(r, cause, advice);
+  finding_of_why(&r->why, finding);
+  advice_of_loss(r, advice);
 }
 
 // A file without entries cannot be replayed, and does not show what led to its state.
@@ -255,7 +258,7 @@ static void finding_of_plan(const tool_diagnosis* r, tool_words* finding) {
   tool_words_add(finding, ", in an arena of %llu.", (unsigned long long)r->peaks.reserved.bytes);
 }
 
-static void report_find(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
+static void report_find(tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   *finding = *advice = (tool_words){ .length = 0 };
   if (tide_trace_get_about(r->trace).has_steps) finding_of_plan(r, finding);
   else if (!r->knows_reserved) finding_of_requests(r, finding, advice);
@@ -265,6 +268,7 @@ static void report_find(const tool_diagnosis* r, tool_words* finding, tool_words
   else if (tool_share(report_cost(r), r->peaks.reserved.bytes) > REPORT_LOSS)
     finding_of_loss(r, finding, advice);
   else finding_of_good_use(r, finding, advice);
+  tool_words_add_costs(&r->costs, advice);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -402,6 +406,8 @@ static int report_answer(tool_diagnosis* r) {
   if (r->call->is_json) where_emit_json(emit, r);
   else if (r->has_segments) where_emit_people(emit, r);
   tool_limit_emit(emit, &r->limit, r->refusal_count > 0);
+  tool_diagnosis_emit_why(emit, r);
+  tool_diagnosis_emit_costs(emit, r);
   tool_diagnosis_emit_ooms(emit, r);
   tool_diagnosis_emit_peak(emit, r);
   tool_steps_emit_report(emit, r->call, &steps);

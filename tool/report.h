@@ -6,15 +6,18 @@
 #define TIDEMARK_TOOL_REPORT_H
 
 #include "advice.h"
+#include "cost.h"
 #include "devices.h"
 #include "limit.h"
 #include "moment.h"
 #include "needed.h"
 #include "picture.h"
 #include "refusal.h"
+#include "room.h"
 #include "sites.h"
 #include "stacks.h"
 #include "where.h"
+#include "why.h"
 
 #define TOOL_REFUSALS 3  // explained in detail
 
@@ -36,8 +39,10 @@ typedef struct tool_diagnosis {
   tool_moment peak_allocated;
   tool_moment peak_reserved;
   tool_where where;
+  tool_why why;
   tool_picture peak;  // at the peak of allocated memory
   tool_refusal refusals[TOOL_REFUSALS];
+  tool_room rooms[TOOL_REFUSALS];  // for each refusal
   size_t refusal_count;
   tool_limits limits;
   // PyTorch settings that were replayed, in the memory of `limits` if a request was refused. There are none
@@ -46,6 +51,7 @@ typedef struct tool_diagnosis {
   tool_trials trials;
   tool_advice advice;
   tool_limit limit;  // in which they were replayed
+  tool_costs costs;
 } tool_diagnosis;
 
 // The text of a paragraph; what does not fit is dropped.
@@ -58,6 +64,15 @@ void tool_words_add(tool_words* w, const char* format, ...) __attribute__((forma
 // Adds a size between two texts.
 void tool_words_add_size(tool_words* w, const char* before, uint64_t bytes, const char* behind);
 
+// Why memory is reserved at the peak: a paragraph, and everything (report_why.c). Prints nothing if segments
+// were not recorded.
+void tool_words_add_why(const tool_why* why, tool_words* w);
+void tool_diagnosis_emit_why(tool_emit* emit, tool_diagnosis* r);
+
+// What recorded settings and choices of the program cost, if anything: sentences, and tables (report_cost.c).
+void tool_words_add_costs(const tool_costs* costs, tool_words* w);
+void tool_diagnosis_emit_costs(tool_emit* emit, const tool_diagnosis* r);
+
 // Who holds memory at the peak of allocated memory: the largest blocks, and sums by call site
 // (report_peak.c).
 void tool_diagnosis_emit_peak(tool_emit* emit, tool_diagnosis* r);
@@ -65,6 +80,12 @@ void tool_diagnosis_emit_peak(tool_emit* emit, tool_diagnosis* r);
 const char* tool_diagnosis_site_label(const tool_diagnosis* r);
 // The call site of a block, as a cell of a table.
 void tool_diagnosis_emit_site(tool_emit* emit, tool_diagnosis* r, uint32_t stack, uint64_t made_at);
+
+// By how much a refused request missed, and what would have made room for it: sentences, and tables
+// (report_room.c).
+void tool_words_add_missed(const tool_diagnosis* r, size_t refusal, tool_words* w);
+void tool_words_add_room(tool_diagnosis* r, size_t refusal, tool_words* w);
+void tool_diagnosis_emit_rooms(tool_emit* emit, tool_diagnosis* r);
 
 // Why requests were refused; prints nothing if none was, or if reserved memory is unknown (report_ooms.c).
 void tool_diagnosis_emit_ooms(tool_emit* emit, tool_diagnosis* r);

@@ -30,27 +30,10 @@ static void refusal_words(tool_diagnosis* r, const tool_refusal* refusal, tool_w
   tool_words_add_size(w, ", the largest ", refusal->place_largest, ".");
 }
 
-static void refusal_words_way(const tool_refusal* refusal, tool_words* w) {
-  if (!refusal->has_blockers) {
-    tool_words_add_size(w, " No segment that it could use is that large; the largest has ",
-                        refusal->largest_segment, ".");
-  } else if (refusal->blocker_count == 0) {
-    tool_words_add(w,
-                   " A free range of that size existed, but PyTorch does not search again after it has freed "
-                   "cached memory, and does not split blocks of max_split_size or more.");
-  } else {
-    tool_words_add(w, " Without %zu live block%s", refusal->blocker_count,
-                   refusal->blocker_count == 1 ? "" : "s");
-    tool_words_add_size(w, " (", refusal->blocker_bytes, ") in one segment, it would have fitted.");
-  }
-}
-
 static void limits_words(const tool_limits* limits, const tool_refusal* refusal, tool_words* w) {
   char sizes[2][TOOL_SIZE_TEXT];
   if (limits->is_device_full) {
-    tool_words_add_size(w, " The device itself had ", refusal->device_free, " left");
-    tool_words_add_size(w, " and a segment of ", refusal->segment_bytes, " was needed:");
-    tool_words_add_size(w, " ", refusal->segment_bytes - refusal->device_free, " were missing.");
+    tool_words_add_size(w, " The device itself had ", refusal->device_free, " left.");
     return;
   }
   if (refusal->has_device_free)
@@ -65,7 +48,8 @@ static void refusals_emit_words(tool_emit* emit, tool_diagnosis* r) {
   for (size_t i = 0; i < r->refusal_count; i++) {
     tool_words w = { .length = 0 };
     refusal_words(r, &r->refusals[i], &w);
-    refusal_words_way(&r->refusals[i], &w);
+    tool_words_add_missed(r, i, &w);
+    tool_words_add_room(r, i, &w);
     if (i == 0) limits_words(&r->limits, &r->refusals[i], &w);
     tool_emit_words(emit, "%s", w.text);
   }
@@ -74,12 +58,29 @@ static void refusals_emit_words(tool_emit* emit, tool_diagnosis* r) {
                     (unsigned long long)(r->limits.count - r->refusal_count));
 }
 
+static void room_emit(tool_emit* emit, const tool_room* room) {
+  static const char* const ways[] = { NULL, "hole", "segments" };
+  tool_emit_uint(emit, NULL, NULL, room->missing_bytes);
+  tool_emit_bool(emit, NULL, NULL, room->is_exact);
+  tool_emit_uint_if(emit, room->has_hole, NULL, NULL, room->hole_bytes);
+  tool_emit_uint_if(emit, room->has_segments, NULL, NULL, room->segments_bytes);
+  tool_emit_uint_if(emit, room->has_segments, NULL, NULL, room->given_bytes);
+  tool_emit_bool(emit, NULL, NULL, room->is_least);
+  tool_emit_text(emit, NULL, NULL, ways[room->way]);
+}
+
 static void refusals_emit_json(tool_emit* emit, const tool_diagnosis* r) {
   static const tool_column columns[] = {
-    { "entry", NULL },         { "bytes", NULL },         { "stream", NULL },        { "is_large", NULL },
-    { "reserved", NULL },      { "allocated", NULL },     { "free", NULL },          { "place_free", NULL },
-    { "place_pieces", NULL },  { "place_largest", NULL }, { "segment_bytes", NULL }, { "device_free", NULL },
-    { "blocker_count", NULL }, { "blocker_bytes", NULL },
+    { "entry", NULL },         { "bytes", NULL },
+    { "stream", NULL },        { "is_large", NULL },
+    { "reserved", NULL },      { "allocated", NULL },
+    { "free", NULL },          { "place_free", NULL },
+    { "place_pieces", NULL },  { "place_largest", NULL },
+    { "segment_bytes", NULL }, { "device_free", NULL },
+    { "missing", NULL },       { "is_missing_exact", NULL },
+    { "hole_bytes", NULL },    { "segments_bytes", NULL },
+    { "given_bytes", NULL },   { "is_least", NULL },
+    { "way", NULL },
   };
   tool_emit_table(emit, "oom_requests", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < r->refusal_count; i++) {
@@ -97,8 +98,7 @@ static void refusals_emit_json(tool_emit* emit, const tool_diagnosis* r) {
     tool_emit_uint(emit, NULL, NULL, refusal->place_largest);
     tool_emit_uint(emit, NULL, NULL, refusal->segment_bytes);
     tool_emit_uint_if(emit, refusal->has_device_free, NULL, NULL, refusal->device_free);
-    tool_emit_uint_if(emit, refusal->has_blockers, NULL, NULL, refusal->blocker_count);
-    tool_emit_uint_if(emit, refusal->has_blockers, NULL, NULL, refusal->blocker_bytes);
+    room_emit(emit, &r->rooms[i]);
   }
   tool_emit_table_end(emit);
 }
@@ -129,32 +129,6 @@ static void ranges_emit(tool_emit* emit, const tool_diagnosis* r) {
       tool_emit_bytes(emit, NULL, NULL, range->bytes);
       tool_emit_uint(emit, NULL, NULL, range->count);
       tool_emit_bytes(emit, NULL, NULL, range->largest);
-    }
-  }
-  tool_emit_table_end(emit);
-}
-
-static void blockers_emit(tool_emit* emit, tool_diagnosis* r) {
-  const tool_column columns[] = {
-    { "entry", "refused at entry" },
-    { "address", "live block in the way" },
-    { "bytes", "bytes" },
-    { "state", NULL },
-    { "call_site", tool_diagnosis_site_label(r) },
-  };
-  size_t total = 0;
-  for (size_t i = 0; i < r->refusal_count; i++) total += r->refusals[i].blocker_count;
-  if (total == 0 && !r->call->is_json) return;
-  tool_emit_table(emit, "oom_blockers", columns, sizeof columns / sizeof columns[0]);
-  for (size_t i = 0; i < r->refusal_count; i++) {
-    for (size_t k = 0; k < r->refusals[i].blocker_count && k < r->top; k++) {
-      const tide_ledger_block* const block = &r->refusals[i].blockers[k];
-      tool_emit_row(emit);
-      tool_emit_uint(emit, NULL, NULL, r->refusals[i].at);
-      tool_emit_format(emit, NULL, NULL, "0x%llx", (unsigned long long)block->address);
-      tool_emit_bytes(emit, NULL, NULL, block->bytes);
-      tool_emit_text(emit, NULL, NULL, tide_block_state_name(block->state));
-      tool_diagnosis_emit_site(emit, r, block->stack, block->made_at);
     }
   }
   tool_emit_table_end(emit);
@@ -193,6 +167,6 @@ void tool_diagnosis_emit_ooms(tool_emit* emit, tool_diagnosis* r) {
   if (r->call->is_json) refusals_emit_json(emit, r);
   tool_emit_bool(emit, "is_device_full", NULL, r->limits.is_device_full);
   ranges_emit(emit, r);
-  blockers_emit(emit, r);
+  tool_diagnosis_emit_rooms(emit, r);
   if (r->trials.count > 0) trials_emit(emit, r);
 }

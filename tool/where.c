@@ -48,8 +48,6 @@ static void where_add_free(tool_where* where, const tide_ledger_segment* segment
   const uint64_t loose_bytes = block_loose_bytes(segment, block);
   if (segment->pool != 0) {
     where->private_pools += block->bytes;
-  } else if (where->has_stream && segment->stream != where->stream) {
-    where->stranded_on_another_stream += block->bytes;
   } else {
     where->cached_but_free += loose_bytes;
     where->held_by_a_live_neighbour += block->bytes - loose_bytes;
@@ -82,13 +80,7 @@ static uint64_t where_settle(const tide_trace* trace, size_t device, uint64_t at
 
 int tool_where_find(const tide_trace* trace, size_t device, tide_ledger* ledger, tool_where* out) {
   *out = (tool_where){ .at = tide_ledger_get_peaks(ledger).reserved.at };
-  size_t count = 0;
-  const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
-  if (out->at < count) {
-    out->has_stream = true;
-    out->stream = entries[out->at].stream;
-    out->at = where_settle(trace, device, out->at);
-  }
+  out->at = where_settle(trace, device, out->at);
   tool_picture picture;
   const int status = tool_picture_take(ledger, out->at, &picture);
   if (status != TOOL_DONE) return status;

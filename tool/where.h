@@ -8,12 +8,11 @@
 #include "picture.h"
 
 // Every cause: field, label, description. A byte counts for the first cause that applies to it.
-#define TOOL_WHERE_MAP(X)                                                                                   \
-  X(rounding, "rounding", "added to requests by rounding")                                                  \
-  X(waiting_for_events, "waiting for events", "released, but another stream may still use it")              \
-  X(private_pools, "private pools", "free in a private pool of a graph or program")                         \
-  X(stranded_on_another_stream, "stranded on another stream", "free, but only for requests on that stream") \
-  X(held_by_a_live_neighbour, "held by a live neighbour", "free, but in segments that hold live blocks")    \
+#define TOOL_WHERE_MAP(X)                                                                                \
+  X(rounding, "rounding", "added to requests by rounding")                                               \
+  X(waiting_for_events, "waiting for events", "released, but another stream may still use it")           \
+  X(private_pools, "private pools", "free in a private pool of a graph or program")                      \
+  X(held_by_a_live_neighbour, "held by a live neighbour", "free, but in segments that hold live blocks") \
   X(cached_but_free, "cached but free", "free, and could be returned to the device")
 
 // [W1] reserved == requested + the sum of all causes
@@ -21,8 +20,6 @@ typedef struct tool_where {
   uint64_t at;  // number of the entry
   uint64_t reserved;
   uint64_t requested;  // by live requests
-  bool has_stream;     // a request made memory grow then
-  uint64_t stream;     // the stream of that request
 #define TOOL_WHERE_FIELD(field, label, text) uint64_t field;
   TOOL_WHERE_MAP(TOOL_WHERE_FIELD)
 #undef TOOL_WHERE_FIELD

@@ -112,5 +112,91 @@ TIDE_API void tide_ledger_visit(const tide_ledger* ledger,
                                 bool (*on_segment)(void* user, const tide_ledger_segment* segment),
                                 bool (*on_block)(void* user, const tide_ledger_block* block), void* user);
 
+// ---------------------------------------------------------------------------------------------------
+// Why memory was reserved
+//
+// A growth is a range that one SEGMENT_ALLOC or SEGMENT_MAP added. A request made the cache grow because it
+// could use no free memory. Its *place* is what PyTorch searches for it: the blocks of its pool and stream,
+// in segments for small or for large requests. The cause is what kept it from free memory elsewhere:
+//
+//   1. The place has a block that is large enough. The split limit forbids its use (TIDE_GROWTH_SPLIT), or
+//      PyTorch did not search again after it had given memory back (TIDE_GROWTH_PASSED).
+//   2. There would be one if no released block waited for other streams: TIDE_GROWTH_EVENT.
+//   3. Otherwise free bytes are added up, in this order, until they would suffice. The last that was added
+//      is the cause: free blocks of the place (TIDE_GROWTH_HOLE: they are apart), blocks there that wait
+//      (TIDE_GROWTH_EVENT), other streams of the pool (TIDE_GROWTH_STREAM), other pools (TIDE_GROWTH_POOL),
+//      and segments for the other class of sizes (TIDE_GROWTH_CLASS).
+//   4. If all of it is too little, memory had to grow: TIDE_GROWTH_NEEDED.
+//
+// Every cause: constant, value, name.
+#define TIDE_GROWTH_MAP(X) \
+  X(NEEDED, 0, "needed")   \
+  X(HOLE, 1, "hole")       \
+  X(SPLIT, 2, "split")     \
+  X(EVENT, 3, "event")     \
+  X(STREAM, 4, "stream")   \
+  X(POOL, 5, "pool")       \
+  X(CLASS, 6, "class")     \
+  X(PASSED, 7, "passed")   \
+  X(UNKNOWN, 8, "unknown") \
+  X(BEFORE, 9, "before")
+
+// TIDE_GROWTH_UNKNOWN: no request for it was recorded. TIDE_GROWTH_BEFORE: it is older than the recording.
+typedef enum tide_growth_cause {
+#define TIDE_GROWTH_ENUM(name, value, text) TIDE_GROWTH_##name = value,
+  TIDE_GROWTH_MAP(TIDE_GROWTH_ENUM)
+#undef TIDE_GROWTH_ENUM
+      TIDE_GROWTH_COUNT
+} tide_growth_cause;
+
+// The name of a cause, or NULL if it is not a tide_growth_cause.
+TIDE_API const char* tide_growth_cause_name(uint32_t cause);
+
+// The memory of one pool, stream and class of sizes.
+typedef struct tide_ledger_place {
+  uint64_t stream;
+  uint64_t free_bytes;
+  uint64_t free_count;     // number of free blocks
+  uint64_t largest_bytes;  // the largest of them
+  uint64_t waiting_bytes;  // of released blocks that wait for other streams
+  uint32_t pool;
+  bool is_large;
+} tide_ledger_place;
+
+typedef struct tide_growth {
+  uint64_t at;       // number of the entry, or TIDE_LEDGER_BEFORE
+  uint64_t address;  // of the range, or of what is left of it at the point in question
+  uint64_t bytes;
+  uint64_t stream;
+  uint64_t request_at;       // number of the ALLOC or OOM; TIDE_LEDGER_BEFORE: unknown
+  uint64_t requested_bytes;  // 0: unknown
+  uint64_t rounded_bytes;    // of the block for it
+  uint32_t stack;            // of the request
+  uint32_t pool;
+  uint32_t cause;  // a tide_growth_cause
+  bool is_large;
+  bool is_expandable;
+  bool is_pool_known;  // otherwise `pool` is assumed to be the default one
+  // Just before the cache grew for this request: free bytes of its place, and what was free elsewhere.
+  uint64_t place_bytes;
+  uint64_t place_largest;  // the largest free block of its place
+  uint64_t place_fitting;  // the smallest one that is large enough; 0: none is
+  uint64_t place_waiting;  // bytes that wait there
+  uint64_t other_streams;
+  uint64_t other_pools;
+  uint64_t other_class;
+  // The same by places, in the order of their addresses; borrowed during the visit.
+  const tide_ledger_place* places;
+  size_t place_count;
+} tide_growth;
+
+// Explains the memory that is reserved after an entry. Calls `on_growth` for each growth of which anything is
+// left then, the oldest first; it may return false to end the visit. The bytes of all growths add up to the
+// reserved bytes. Afterwards the ledger is at that entry.
+// Errors:  as tide_ledger_seek(); on failure, on_growth may have been called for some.
+// Cost:    O(n log m + g s) for n entries, m blocks, g growths and s segments.
+TIDE_API TIDE_NODISCARD tide_status tide_ledger_explain(
+    tide_ledger* ledger, uint64_t at, bool (*on_growth)(void* user, const tide_growth* growth), void* user);
+
 TIDE_END_DECLS
 #endif

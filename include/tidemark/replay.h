@@ -54,14 +54,20 @@ typedef struct tide_replay_options {
   // With `checks`: `limit` is ignored. The run is compared under limits that the recording permits, and
   // without one, until it is repeated. The result says which limit that was, and what is known about it.
   bool infers_limit;
+  // What another program would do with the same requests; none of these is possible with `checks`.
+  bool has_one_stream;  // all requests are made on one stream; releases wait as recorded
+  bool has_one_pool;    // all private pools are one, which keeps its memory to the end
+  bool never_waits;     // a release is complete at once
 } tide_replay_options;
 // clang-format off
 #define TIDE_REPLAY_OPTIONS_INIT                                                                  \
   { TIDE_FIELD(size, sizeof(tide_replay_options)), TIDE_FIELD(checks, false),                     \
     TIDE_FIELD(stops_at_oom, false), TIDE_FIELD(empties, true), TIDE_FIELD(limit, TIDE_NO_LIMIT), \
     TIDE_FIELD(capacity, 0), TIDE_FIELD(device, NULL),                                            \
-    TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(scale, 1),                  \
-    TIDE_FIELD(scales_all, false), TIDE_FIELD(infers_limit, false) }
+    TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(scale, 1), \
+    TIDE_FIELD(scales_all, false), TIDE_FIELD(infers_limit, false), \
+    TIDE_FIELD(has_one_stream, false), TIDE_FIELD(has_one_pool, false), \
+    TIDE_FIELD(never_waits, false) }
 // clang-format on
 
 #define TIDE_REPLAY_TENTHS 10

@@ -26,7 +26,7 @@ bool tide__layout_prepare(tide__layout* layout) {
 }
 
 void tide__layout_init(tide__layout* layout, const tide_heap* heap, const tide__rules* rules) {
-  *layout = (tide__layout){ .heap = heap, .rules = rules };
+  *layout = (tide__layout){ .heap = heap, .rules = rules, .generation = 1 };
   layout->tile_stock.record_bytes = sizeof(tide__tile);
   layout->span_stock.record_bytes = sizeof(tide__span);
 }
@@ -189,6 +189,7 @@ static tide__tile* tile_release(tide__layout* layout, tide__tile* tile) {
 static tide__span* span_insert(tide__layout* layout, const tide__span* span) {
   tide__span* const added = tide__stock_take(&layout->span_stock);
   *added = *span;
+  added->summed_in = 0;
   const bool is_new = tide__tree_insert(&layout->spans, &added->node);
   TIDE_ASSERT(is_new);
   (void)is_new;

@@ -15,6 +15,15 @@
 // Addresses end here: sums of bytes cannot overflow.
 #define TIDE__LAYOUT_END ((uint64_t)1 << 62)
 
+// Sums over the tiles of a span.
+typedef struct tide__span_sum {
+  uint64_t free_bytes;
+  uint64_t free_count;
+  uint64_t largest;  // of the free tiles
+  uint64_t waiting_bytes;
+  uint64_t longest;  // range without a tile that is allocated
+} tide__span_sum;
+
 // A segment.
 typedef struct tide__span {
   tide__tree_node node;  // key: the address
@@ -27,6 +36,9 @@ typedef struct tide__span {
   bool is_expandable;
   bool is_pool_known;
   bool is_made_up;  // invented for an allocation outside of all spans; removed with it
+  // Kept by growths.c, and up to date if `summed_in` is the layout's generation.
+  tide__span_sum sum;
+  uint64_t summed_in;  // 0: never
 } tide__span;
 
 // A block.
@@ -57,6 +69,7 @@ typedef struct tide__layout {
   tide__tile* last_found;     // a cache: most releases are completed at once
   tide_ledger_totals totals;  // without `at`
   uint64_t made_up_count;     // spans
+  uint64_t generation;        // of the sums of spans; at least 1
   tide__stock span_stock;
   tide__stock tile_stock;
 } tide__layout;

@@ -12,10 +12,11 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/heap.h"
-#include "ledger/follow.h"
+#include "ledger/growths.h"
 #include "trace/limit.h"
 
 #define LEDGER_AUDIT_EVERY 1024u  // entries between two checks of the layout, with assertions
+#define LEDGER_NOTES_SHARE 8u  // to note the changes of an entry costs as much as to walk over so many blocks
 
 // [G1] the layout is the state after entries[next - 1], unless the ledger is_lost
 struct tide_ledger {
@@ -231,4 +232,55 @@ void tide_ledger_visit(const tide_ledger* ledger,
     const tide_ledger_block block = block_of_tile(tile);
     if (on_block != NULL && !on_block(user, &block)) return;
   }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Why memory was reserved
+
+// Moves on to the point before an entry. Few entries change few spans, which are noted; many are followed
+// faster than that, and all spans are added up again.
+static tide_status ledger_move_on(tide_ledger* ledger, uint64_t next) {
+  const tide_ledger_totals* const totals = &ledger->layout.totals;
+  const uint64_t blocks = totals->live_count + totals->segment_count;
+  if (ledger->is_lost || next < ledger->next || next - ledger->next > blocks / LEDGER_NOTES_SHARE) {
+    TIDE_TRY(tide_ledger_seek(ledger, next - 1));
+    ledger->layout.generation++;
+    return TIDE_OK;
+  }
+  while (ledger->next < next) {
+    tide__oddity odd = TIDE__ODD_NONE;
+    TIDE_TRY(ledger_step(ledger, &odd));
+    tide__growths_touch(&ledger->layout, &ledger->entries[ledger->next - 1]);
+  }
+  return TIDE_OK;
+}
+
+// Growths of one request have the findings of the first.
+static tide_status ledger_judge(tide_ledger* ledger, tide__growths* growths, tide_growth* growth) {
+  if (growth->at == TIDE_LEDGER_BEFORE) return TIDE_OK;
+  tide__growth_find_request(growth, &ledger->rules, ledger->entries, ledger->entry_count);
+  const uint64_t first = tide__growth_first(growth, ledger->entries);
+  TIDE_TRY(ledger_move_on(ledger, first));
+  return tide__growth_judge(growths, &ledger->layout, growth);
+}
+
+static tide_status ledger_explain(tide_ledger* ledger, tide__growths* growths, uint64_t at,
+                                  bool (*on_growth)(void* user, const tide_growth* growth), void* user) {
+  TIDE_TRY(tide__growths_find(growths, &ledger->before, ledger->entries, at + 1, &ledger->layout));
+  for (size_t i = 0; i < growths->count; i++) {
+    TIDE_TRY(ledger_judge(ledger, growths, &growths->items[i]));
+    if (!on_growth(user, &growths->items[i])) break;
+  }
+  return tide_ledger_seek(ledger, at);
+}
+
+tide_status tide_ledger_explain(tide_ledger* ledger, uint64_t at,
+                                bool (*on_growth)(void* user, const tide_growth* growth), void* user) {
+  TIDE_REQUIRE(on_growth != NULL, TIDE_ERR_ARGUMENT, "ledger_explain: on_growth is NULL");
+  TIDE_TRY(tide_ledger_seek(ledger, at));
+  tide__growths growths;
+  tide__growths_init(&growths, ledger->heap);
+  const tide_status status = ledger_explain(ledger, &growths, at, on_growth, user);
+  tide__growths_fini(&growths);
+  return status;
 }

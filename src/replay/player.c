@@ -195,6 +195,10 @@ tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* opti
                "replay_run: scale is %g; it must be above 0 and at most %g", whole.scale, REPLAY_SCALE_MAX);
   TIDE_REQUIRE(!whole.checks || whole.scale == 1, TIDE_ERR_ARGUMENT,
                "replay_run: a run with scale %g cannot be compared with the recording", whole.scale);
+  const bool is_other = whole.has_one_stream || whole.has_one_pool || whole.never_waits;
+  TIDE_REQUIRE(
+      !whole.checks || !is_other, TIDE_ERR_ARGUMENT,
+      "replay_run: a run with one stream, one pool or no waits cannot be compared with the recording");
   const uint64_t begin_ns = tide__sys_clock_ns();
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   TIDE_TRY(whole.checks ? run_checked(replay, &whole, &result) : run_plain(replay, &whole, &result));

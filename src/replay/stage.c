@@ -90,6 +90,7 @@ static tide_status stage_open_streams(tide__stage* stage) {
   const size_t count = stage->script->stream_count;
   stage->streams = tide__heap_alloc(stage->heap, count, sizeof *stage->streams);
   TIDE_REQUIRE(stage->streams != NULL, TIDE_ERR_NO_MEMORY, "replay: no memory for %zu streams", count);
+  if (stage->options->has_one_stream) return TIDE_OK;  // the default stream
   for (size_t i = 1; i < count; i++) {
     TIDE_TRY(tide_machine_stream_new(stage->machine, 0, TIDE_STREAM_NON_BLOCKING, 0, &stage->streams[i]));
   }
@@ -142,8 +143,9 @@ tide_status tide__stage_pool_make(tide__stage* stage, uint16_t number) {
 // Makes a request in a private pool, as in a capture.
 static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* step, tide_block* out) {
   const tide_scope scope = { .size = sizeof scope, .kind = TIDE_SCOPE_ALL };
-  TIDE_TRY(tide__stage_pool_make(stage, step->pool));
-  const tide_pool pool = stage->pools[step->pool];
+  const uint16_t number = stage->options->has_one_pool ? 1 : step->pool;
+  TIDE_TRY(tide__stage_pool_make(stage, number));
+  const tide_pool pool = stage->pools[number];
   TIDE_TRY(tide_device_pool_begin(stage->device, pool, &scope));
   const uint64_t bytes = step_bytes(stage, step);
   const tide_status status = tide_device_alloc(stage->device, stage->streams[step->stream], bytes, out);
@@ -256,7 +258,7 @@ tide_status tide__stage_wait(tide__stage* stage, const tide__step* step) {
   uint64_t now = 0;
   if (block.address == NULL) return TIDE_OK;
   TIDE_TRY(tide_machine_clock(stage->machine, &now));
-  if (end_ns <= now) return tide_device_release(stage->device, block);
+  if (end_ns <= now || stage->options->never_waits) return tide_device_release(stage->device, block);
   tide__side* side = NULL;
   TIDE_TRY(side_take(stage, end_ns, &side));
   const uint64_t begin_ns = tide__max(side->end_ns, now);
@@ -276,6 +278,7 @@ tide_status tide__stage_done(tide__stage* stage, const tide__step* step) {
 
 tide_status tide__stage_end_pools(tide__stage* stage, size_t at) {
   const tide__script* const script = stage->script;
+  if (stage->options->has_one_pool) return TIDE_OK;
   for (size_t i = at; i < script->step_count && script->steps[i].kind >= TIDE__STEP_DONE; i++) {
     const tide__step* const step = &script->steps[i];
     const bool gives_back = step->kind == TIDE__STEP_SEGMENT_FREE || step->kind == TIDE__STEP_UNMAP;
