@@ -52,8 +52,8 @@ public:
     return found;
   }
 
-  // To be called after a request: the first one of a device shows whether its virtual memory works. If not, this
-  // warns, once. It may throw.
+  // To be called after a request: the first one of a device shows whether its virtual memory works. If not,
+  // this warns, once. It may throw.
   void settle(tide_device_cache* device) {
     auto& is_told = is_settled[static_cast<size_t>(tide_device_index(device))];
     if (C10_UNLIKELY(!is_told.load(std::memory_order_relaxed)) && !is_told.exchange(true))

@@ -94,12 +94,12 @@ static size_t text_bytes(const char* text, size_t columns) {
   return bytes;
 }
 
-// The bytes of a text for a line of `room` columns: up to the last blank, comma or slash in its second half,
-// or as many as fit.
+// The bytes of a text for a line of `room` columns: up to the last blank, comma or slash behind its first
+// quarter, or as many as fit.
 static size_t text_bytes_to_break(const char* text, size_t room) {
   const size_t most = text_bytes(text, room);
   if (text[most] == '\0') return most;
-  for (size_t bytes = most; bytes > most / 2; bytes--) {
+  for (size_t bytes = most; bytes > most / 4; bytes--) {
     if (strchr(" ,/", text[bytes - 1]) != NULL) return bytes;
   }
   return most;

@@ -111,7 +111,7 @@ static void step_emit(tool_emit* emit, const tide_step* items, size_t i, size_t 
   const double share = tool_share(step->peak_at - step->first, step->end - step->first);
   tool_emit_real(emit, NULL, NULL, share, 4);
   tool_emit_format(emit, NULL, NULL, "%.0f %%", 100 * share);
-  tool_emit_change(emit, NULL, NULL, i > 0 ? items[i - 1].live_bytes : 0, step->live_bytes);
+  tool_emit_change(emit, NULL, NULL, step->live_before, step->live_bytes);
   tool_emit_bytes(emit, NULL, NULL, step->live_bytes);
   tool_emit_bytes(emit, NULL, NULL, step->reserved_bytes);
   tool_emit_text(emit, NULL, NULL,

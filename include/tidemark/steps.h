@@ -58,6 +58,7 @@ typedef struct tide_step {
   uint64_t first;  // number of its first entry
   uint64_t end;    // number of the entry after its last
   bool is_whole;
+  uint64_t live_before;     // before the first entry
   uint64_t live_bytes;      // after the last entry
   uint64_t peak_bytes;      // the most after any entry
   uint64_t peak_at;         // the first entry after which it was reached

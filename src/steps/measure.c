@@ -207,7 +207,9 @@ static tide_status pass_keep_survivors(measure_pass* pass) {
 }
 
 static tide_status pass_step(measure_pass* pass, uint64_t first, uint64_t end, bool is_whole) {
-  tide_step step = { .first = first, .end = end, .is_whole = is_whole, .peak_at = first };
+  tide_step step = {
+    .first = first, .end = end, .is_whole = is_whole, .peak_at = first, .live_before = pass->live
+  };
   if (first == end) return TIDE_OK;
   for (uint64_t i = first; i < end; i++) {
     TIDE_TRY(pass_entry(pass, &pass->measure->run->entries[i]));

@@ -389,9 +389,8 @@ def losses(snapshot: dict[str, Any], device: int, at: int) -> dict[str, int]:
     """Where reserved memory was at the peak of entry `at`. Only for recordings from the start."""
     last = settled(snapshot["device_traces"][device], at)
     run = Run(snapshot, device, last)
-    stream = run.entries[at]["stream"]
-    sums = dict.fromkeys(("rounding", "waiting_for_events", "private_pools", "stranded_on_another_stream",
-                          "pinned_by_a_live_neighbour", "cached_but_free"), 0)
+    sums = dict.fromkeys(("rounding", "waiting_for_events", "private_pools", "held_by_a_live_neighbour",
+                          "cached_but_free"), 0)
     requested = 0
     for segment in segments_list(run.layout, run.homes):
         for block in segment["blocks"]:
@@ -403,12 +402,10 @@ def losses(snapshot: dict[str, Any], device: int, at: int) -> dict[str, int]:
                 sums["waiting_for_events"] += size
             elif tuple(segment["segment_pool_id"]) != (0, 0):
                 sums["private_pools"] += size
-            elif segment["stream"] != stream:
-                sums["stranded_on_another_stream"] += size
             else:
                 whole = loose_bytes(segment, block)
                 sums["cached_but_free"] += whole
-                sums["pinned_by_a_live_neighbour"] += size - whole
+                sums["held_by_a_live_neighbour"] += size - whole
     return {"entry": last, "reserved": run.totals.reserved, "requested": requested,
             "total": run.totals.reserved - requested, **sums}
 

@@ -16,7 +16,7 @@ from typing import Any, Iterator
 
 import generate
 import snapshot as reference
-from command import Skip, Snapshot, ask, check, count, dumped, equal, generated, own_recordings, run
+from command import Snapshot, ask, check, count, dumped, equal, generated, own_recordings, run
 
 COLUMNS = 100
 NO_NUMBER = re.compile(r"(?<![\w/.-])(-?nan|-?inf|-0(\.0+)?)(?![\w/.:-])", re.I)
@@ -66,8 +66,6 @@ def text_is_fit(text: str, name: str) -> None:
 
 
 def test_texts_can_be_shown(folder: str) -> None:
-    if not all_rows():
-        raise Skip("tables are wide")
     for name, data in cases(folder, 5):
         path = os.path.join(folder, "x.pickle")
         with open(path, "wb") as file:
@@ -125,7 +123,7 @@ def whatif_is_replayed(name: str, data: bytes, device: int, limit: int | None) -
     """Every row is what a replay says under the same limit. The status and the text say whether something fits."""
     at = ["--device", str(device)]
     words = at if limit is None else [*at, "--limit", f"{limit}B"]
-    said = ask("whatif", "-", "--quick", *all_rows(), *words, data=data)
+    said = ask("whatif", "-", "--quick", "--all", *words, data=data)
     limit = said["limit"]
     for row in said["rows"]:
         if row["error"] is None:
@@ -137,11 +135,6 @@ def whatif_is_replayed(name: str, data: bytes, device: int, limit: int | None) -
         nothing = re.search(r"(Nothing|No setting)( that was tried)?\s+runs\s+in", text) is not None
         equal(nothing, not fits, f"{name}: whether something runs in {limit}, in {text}")
     return said
-
-
-def all_rows() -> list[str]:
-    """The option that shows rows which are no better than the recording, if the command has it."""
-    return ["--all"] if "--all" in run("whatif", "--help").stdout else []
 
 
 def test_whatif_says_what_replay_says(folder: str) -> None:
@@ -156,7 +149,7 @@ def test_whatif_says_what_replay_says(folder: str) -> None:
 
 def smallest_of(data: bytes, *words: str) -> dict[str, dict[str, Any]]:
     """The rows for which it was found, by setting, with the calls of empty_cache that all replays repeat."""
-    said = ask("whatif", "-", *all_rows(), *words, data=data)
+    said = ask("whatif", "-", "--all", *words, data=data)
     return {as_policy(row): {**row, "calls": said["inferred_empty_cache"]} for row in said["rows"]
             if row["smallest_memory"]}
 
@@ -171,8 +164,6 @@ def smallest_is_enough(data: bytes, at: list[str], row: dict[str, Any], is_exact
 
 def test_the_smallest_memory_is_enough(folder: str) -> None:
     """A replay succeeds in it, and not in less if it is exact. Under any limit, it agrees with what fits."""
-    if not all_rows():
-        raise Skip("the smallest memory is approximate")
     for name, data in cases(folder, 2):
         for device in devices_of(data)[:1]:
             at = ["--device", str(device)]
