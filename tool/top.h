@@ -39,7 +39,7 @@ void top_cache_name(const tide_monitor_row* row, char out[TOP_NAME]);
 const char* top_owner_name(const top_entry* entry);
 
 // The allocated bytes of the last two minutes as a row of small bars, against the largest reserved memory.
-#define TOP_HISTORY_CELLS 12
+#define TOP_HISTORY_CELLS 10
 #define TOP_HISTORY_TEXT (3 * TOP_HISTORY_CELLS + 1)
 void top_history(const tide_monitor_row* row, char out[TOP_HISTORY_TEXT]);
 

@@ -112,7 +112,7 @@ def sites_agree(said: dict[str, Any], live: list[reference.Block], name: str) ->
 
 def ooms_agree(said: dict[str, Any], truth: reference.Run, name: str) -> None:
     equal(said["ooms"], len(truth.ooms), f"{name}: ooms")
-    for row, at in zip(said["oom_requests"] or [], truth.ooms):
+    for row, at in zip(said.get("oom_requests") or [], truth.ooms):
         entry = truth.entries[at]
         got = (row["entry"], row["bytes"], row["stream"], row["device_free"], row["reserved"])
         want = (at, entry["size"], entry["stream"], entry["device_free"], truth.series["reserved"][at])
