@@ -355,7 +355,7 @@ static tide_status pattern_cut(const pattern* p, const occurrences* all, const a
 static tide_status pattern_find(pattern* p, tide__cuts* cuts, tide_steps_source* out) {
   TIDE_TRY(pattern_read(p));
   const size_t room = p->count < OCCURRENCES_MOST ? p->count : OCCURRENCES_MOST;
-  pattern_work work = { .all = { tide__scratch_alloc(&p->scratch, room, sizeof(occurrence)) } };
+  pattern_work work = { .all = { .items = tide__scratch_alloc(&p->scratch, room, sizeof(occurrence)) } };
   work.distances = tide__scratch_alloc(&p->scratch, room, sizeof *work.distances);
   work.anchors = tide__scratch_alloc(&p->scratch, room / ANCHOR_LEAST + 1, sizeof *work.anchors);
   TIDE_REQUIRE(!p->scratch.is_short, TIDE_ERR_NO_MEMORY, "steps_find: no memory for %zu occurrences", room);
