@@ -36,7 +36,7 @@ static void cache_use(tide_machine* machine, size_t turn) {
     tide_device_cache* device = NULL;
     T_OK(tide_device_new(machine, 0, &options, &device));
     for (size_t i = 0; i < 50; i++) {
-      T_OK(tide_device_alloc(device, NULL, 1000 << (i % 8), &block));
+      T_OK(tide_device_alloc(device, NULL, (size_t)1000 << (i % 8), &block));
       T_OK(tide_device_release(device, block));
     }
     tide_device_free(device);

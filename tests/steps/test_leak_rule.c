@@ -114,7 +114,7 @@ T_TEST(test_leak_rule__coin_is_exact) {
     uint64_t sum = 0;
     for (uint32_t hits = 0; hits <= count; hits++) {
       sum += row[hits];
-      T_EQ(tide__coin_is_fair(hits, count), sum >= (UINT64_C(1) << count) / 20.0);
+      T_EQ(tide__coin_is_fair(hits, count), (double)sum >= (double)(UINT64_C(1) << count) / 20);
     }
     for (uint32_t k = count + 1; k > 0 && count < 60; k--) row[k] += row[k - 1];
   }
