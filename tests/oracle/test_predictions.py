@@ -172,7 +172,7 @@ def test_replays_agree_with_the_model(folder: str) -> None:
                 equal(said["status"], int(want.ooms > 0), f"{name}, {conf}, limit {limit}: status")
                 kinds["retries"] += want.retries > 0
                 kinds["ooms"] += want.ooms > 0
-    check(min(kinds.values()) > 10, f"too few limits had an effect: {kinds}")
+    check(min(kinds.values()) > (3 if IS_SLOW else 10), f"too few limits had an effect: {kinds}")
 
 
 def test_an_expandable_segment_never_runs_out_of_addresses(folder: str) -> None:
