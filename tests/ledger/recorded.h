@@ -7,6 +7,7 @@
 #ifndef TIDEMARK_TESTS_LEDGER_RECORDED_H
 #define TIDEMARK_TESTS_LEDGER_RECORDED_H
 
+#include "machine/counting_heap.h"
 #include "replay/by_hand.h"
 #include "tidemark/device.h"
 #include "tidemark/ledger.h"
@@ -104,6 +105,29 @@ static inline tide_trace* recorded_large_trace(const char* name) {
   char file[128];
   (void)snprintf(file, sizeof file, "traces/%s.pickle.xz", name);
   return trace_of_data(file);
+}
+
+// Lets every allocation of `trip` fail in turn. It must say so, and leave nothing behind.
+static inline void survives_every_failure(tide_status (*trip)(const tide_trace* trace)) {
+  counting_heap heap;
+  counting_heap_init(&heap, SIZE_MAX, false);
+  tide_trace* const trace = recorded_trace("graphs", 2000, &heap.heap);
+  const size_t outstanding = heap.outstanding;
+  size_t failures = 0;
+
+  for (bool is_done = false; !is_done;) {
+    heap.fail_at = heap.allocs + failures;
+    heap.has_failed = false;
+    const tide_status status = trip(trace);
+    is_done = !heap.has_failed;
+    T_STATUS(status, is_done ? TIDE_OK : TIDE_ERR_NO_MEMORY);
+    T_EQ(heap.outstanding, outstanding);
+    failures += !is_done;
+  }
+
+  T_LT(5, failures);
+  tide_trace_free(trace);
+  T_EQ(heap.outstanding, 0);
 }
 
 #endif

@@ -4,7 +4,6 @@
 // Why memory was reserved: one recording for each cause, whose answer follows from how it was made; and for
 // every recording, that the growths add up to what is reserved.
 #include "ledger/recorded.h"
-#include "machine/counting_heap.h"
 
 typedef struct explained {
   tide_growth growths[64];
@@ -330,23 +329,4 @@ static tide_status growths_trip(const tide_trace* trace) {
   return status;
 }
 
-T_TEST(test_growths__survive_the_failure_of_every_allocation) {
-  counting_heap heap;
-  counting_heap_init(&heap, SIZE_MAX, false);
-  tide_trace* const trace = recorded_trace("graphs", 2000, &heap.heap);
-  const size_t outstanding = heap.outstanding;
-  size_t failures = 0;
-
-  for (bool is_done = false; !is_done;) {
-    heap.fail_at = heap.allocs + failures;
-    heap.has_failed = false;
-    const tide_status status = growths_trip(trace);
-    is_done = !heap.has_failed;
-    T_STATUS(status, is_done ? TIDE_OK : TIDE_ERR_NO_MEMORY);
-    T_EQ(heap.outstanding, outstanding);
-    failures += !is_done;
-  }
-
-  T_LT(5, failures);
-  tide_trace_free(trace);
-}
+T_TEST(test_growths__survive_the_failure_of_every_allocation) { survives_every_failure(growths_trip); }

@@ -545,27 +545,7 @@ static tide_status ledger_trip(const tide_trace* trace) {
   return status;
 }
 
-T_TEST(test_ledger__survives_the_failure_of_every_allocation) {
-  counting_heap heap;
-  counting_heap_init(&heap, SIZE_MAX, false);
-  tide_trace* const trace = recorded_trace("graphs", 2000, &heap.heap);
-  const size_t outstanding = heap.outstanding;
-  size_t failures = 0;
-
-  for (bool is_done = false; !is_done;) {
-    heap.fail_at = heap.allocs + failures;
-    heap.has_failed = false;
-    const tide_status status = ledger_trip(trace);
-    is_done = !heap.has_failed;
-    T_STATUS(status, is_done ? TIDE_OK : TIDE_ERR_NO_MEMORY);
-    T_EQ(heap.outstanding, outstanding);
-    failures += !is_done;
-  }
-
-  T_LT(5, failures);
-  tide_trace_free(trace);
-  T_EQ(heap.outstanding, 0);
-}
+T_TEST(test_ledger__survives_the_failure_of_every_allocation) { survives_every_failure(ledger_trip); }
 
 T_TEST(test_ledger__is_whole_again_after_a_seek_without_memory) {
   tide_trace* trace = NULL;
