@@ -118,6 +118,7 @@ class Worker:
     def clear(self) -> None:
         """Frees everything that a run left, even a failed one."""
         self.run = None
+        self.forget_graphs()
         gc.collect()
         self.torch.cuda.synchronize()
         self.runtime.cudaFree(self.taken)
@@ -125,6 +126,13 @@ class Worker:
         self.torch._C._cuda_clearCublasWorkspaces()
         self.torch.cuda.empty_cache()
         self.torch.cuda.reset_peak_memory_stats()
+
+    def forget_graphs(self) -> None:
+        """Drops compiled code and its graph trees: their pools would count as memory of every later run."""
+        trees = sys.modules.get("torch._inductor.cudagraph_trees")
+        if trees is not None:
+            self.torch.compiler.reset()
+            trees.reset_cudagraph_trees()
 
     def take_memory(self, limit: int) -> None:
         """Occupies so much of the GPU that PyTorch's allocator can reserve at most `limit` bytes.

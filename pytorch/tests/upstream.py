@@ -300,7 +300,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--jobs", type=int, default=5, help="how many processes at once")
     parser.add_argument("--here", help=argparse.SUPPRESS)
-    parsed = parser.parse_args()
+    parsed = parser.parse_intermixed_args()
     if parsed.here:
         run_here(*json.loads(parsed.here))
         return
