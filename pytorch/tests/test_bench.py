@@ -362,6 +362,16 @@ class Work(unittest.TestCase):
         self.assertEqual(worker.end()["demand"], 512)
         self.assertEqual(torch.cuda.memory._record_memory_history.call_args.kwargs, {"enabled": None})
 
+    def test_compiled_graphs_do_not_outlive_a_run(self):
+        worker, torch = self.make("native")
+        trees = mock.MagicMock()
+        worker.clear()
+        torch.compiler.reset.assert_not_called()
+        with mock.patch.dict(sys.modules, {"torch._inductor.cudagraph_trees": trees}):
+            worker.clear()
+        torch.compiler.reset.assert_called_once_with()
+        trees.reset_cudagraph_trees.assert_called_once_with()
+
     def test_calls_of_the_driver_are_those_of_a_step(self):
         worker, _ = self.make("native")
         self.assertEqual(worker.new_calls(), {})
