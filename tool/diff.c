@@ -260,7 +260,8 @@ static void figures_emit(tool_emit* emit, const tool_call* call, const tool_diff
   side_figures(a, left);
   side_figures(b, right);
   if (a->entry_count == 0 || b->entry_count == 0)
-    tool_emit_words(emit, "A file without entries is compared by its final state: its peaks are unknown.");
+    tool_emit_words(emit,
+                    "A file without entries is compared by its final state, because its peaks are unknown.");
   tool_emit_table(emit, "peaks", columns, 4);
   for (size_t i = 0; i < DIFF_FIGURES; i++) figure_emit(emit, call, &left[i], &right[i]);
   utilisation_emit(emit, call, a, b);
@@ -397,10 +398,10 @@ const tool_verb tool_diff = {
   .summary = "show what changed between two runs",
   .operands = "A B",
   .text = "The first paragraph is the verdict: which run needs more, whether because more is live or because "
-          "more is wasted, and whether settings and requests differ.\n\n"
-          "Compares peaks, counts, recorded settings, and who holds memory at the peak of allocated memory: "
-          "by call site, and "
-          "by stack and size, if both files have stacks, and by size and stream. Blocks are matched by "
+          "more is wasted (reserved but not live), and whether settings and requests differ.\n\n"
+          "Then it compares peaks, counts, recorded settings, and what holds memory at the peak of allocated "
+          "memory: by call site, by stack and size (if both files have stacks), and by size and stream. "
+          "Blocks are matched by "
           "stack and size (rounded up to 512 bytes), not by address. Streams are numbered in the order of "
           "their first request; 0 is the default stream. The largest changes come first.\n\n"
           "Exit status: 0 if nothing differs, 1 if something does. tidemark(1) lists the keys of --json.",

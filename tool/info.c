@@ -177,7 +177,7 @@ static void facts_of_faults(const device_facts* device, fact_list* list) {
            FACT_COUNT, faults->homeless_allocs);
   fact_add_fault(list, "overlaps", "overlapping allocs", faults->overlaps);
   fact_add_fault(list, "odd_segments", "inconsistent segments", faults->odd_segments);
-  fact_add_fault(list, "differences", "differs from the final list", faults->differences);
+  fact_add_fault(list, "differences", "differences from the segment list", faults->differences);
 }
 
 static void fact_emit(tool_emit* emit, const info_fact* fact, const char* key, const char* label) {
@@ -253,8 +253,9 @@ static void device_emit_words(tool_emit* emit, const device_facts* device) {
   if (!device->has_segments && device->entries > 0)
     tool_emit_words(emit, "Only requests were recorded, not segments.");
   if (tool_fault_count(faults, device->has_segments) > 0)
-    tool_emit_words(emit,
-                    "Some entries contradict each other or are missing, so the figures are approximate.");
+    tool_emit_words(
+        emit, "Some entries contradict others, or refer to entries that are missing, so the figures are "
+              "approximate.");
 }
 
 static void devices_emit_people(tool_emit* emit, const device_facts* devices, size_t count) {

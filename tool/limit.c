@@ -61,10 +61,11 @@ void tool_limit_emit(tool_emit* emit, const tool_limit* limit, bool is_said) {
   tool_emit_bool(emit, "is_limit_certain", NULL, is_shown && limit->is_certain);
   if (!is_shown || is_said) return;
   tool_size_pair(limit->at_least, limit->less_than, sizes[0], sizes[1]);
-  tool_emit_words(emit, "The recorded run could reserve at least %s and less than %s. %s%s", sizes[0],
+  tool_emit_words(emit, "The recorded run had a limit of at least %s and less than %s: %s%s", sizes[0],
                   sizes[1],
-                  limit->is_certain ? "Refused requests or released memory show it."
-                                    : "Retries show it: cached memory was released just when a request would "
-                                      "have passed such a limit. Calls to empty_cache would look the same.",
+                  limit->is_certain ? "refused requests, or memory given back for a request, show it."
+                                    : "retries show it. Cached memory was given back just when a request "
+                                      "would have passed such a limit. Calls to empty_cache at these points "
+                                      "would look the same.",
                   limit->is_given ? "" : " Replays use the limit above; --limit sets another.");
 }

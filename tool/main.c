@@ -27,11 +27,12 @@ static void program_help_print(FILE* to) {
       to);
   for (size_t i = 0; tool_verbs[i] != NULL; i++)
     (void)fprintf(to, "  %-12s %s\n", tool_verbs[i]->name, tool_verbs[i]->summary);
-  (void)fputs("\n  help VERB     describe a verb and its options; the same as VERB --help\n"
-              "  -h, --help    print this text\n"
-              "  -V, --version print the version\n\n"
-              "exit status: 0 success, 1 the answer is no, 2 bad usage or unreadable file, 3 out of time\n",
-              to);
+  (void)fputs(
+      "\n  help VERB     describe a verb and its options, like VERB --help\n"
+      "  -h, --help    print this text\n"
+      "  -V, --version print the version\n\n"
+      "exit status: 0 success; 1 the answer is no; 2 wrong command line or unreadable file; 3 out of time\n",
+      to);
 }
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -75,7 +76,8 @@ static int named_verb_run(int argc, char** argv) {
   }
   const char* what = argv[0][0] == '-' ? "option" : "verb";
   const char* nearest = nearest_verb(argv[0]);
-  if (nearest != NULL) return tool_fail("unknown verb '%s'; did you mean '%s'?", argv[0], nearest);
+  if (nearest != NULL)
+    return tool_fail("unknown verb '%s'; did you mean '%s'? See tidemark --help", argv[0], nearest);
   return tool_fail("unknown %s '%s'; see tidemark --help", what, argv[0]);
 }
 
@@ -86,7 +88,7 @@ static bool is_word(const char* word, const char* one, const char* other) {
 // `help VERB` is `VERB --help`; `help` itself is not in the list of verbs.
 static int help_run(int argc, char** argv) {
   if (argc > 2) return tool_fail("help takes one verb; see tidemark --help");
-  if (argc == 2 && strcmp(argv[1], "help") != 0) {
+  if (argc == 2 && strcmp(argv[1], "help") != 0 && !is_word(argv[1], "--help", "-h")) {
     char flag[] = "--help";
     char* line[] = { argv[1], flag, NULL };
     return named_verb_run(2, line);

@@ -155,7 +155,7 @@ static int line_run(int argc, char** argv) {
   if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return fputs(usage, stdout) < 0;
   if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0)
     return printf("tidemark-mpi %s\n", tide_version()) < 0;
-  return tool_fail("tidemark-mpi has one verb, survey; for others use tidemark");
+  return tool_fail("the only verb is survey; for the others use tidemark");
 }
 
 int main(int argc, char** argv) {

@@ -119,7 +119,8 @@ int tool_device_choose(const tool_call* call, const tide_trace* trace, size_t* o
       *out = (size_t)number;
       return TOOL_DONE;
     }
-    return tool_fail("no device '%s': the recording has %zu, numbered from 0", text, count);
+    if (count < 2) return tool_fail("no device '%s': the recording has only device 0", text);
+    return tool_fail("no device '%s': the recording has devices 0 to %zu", text, count - 1);
   }
   *out = tool_device_default(trace);
   return TOOL_DONE;

@@ -18,8 +18,9 @@ static bool device_has_entries(const tide_trace* trace, size_t device) {
 static int device_choose(const tool_call* call, tool_recording* r) {
   const int status = tool_device_choose(call, r->trace, &r->device);
   if (status != TOOL_DONE || device_has_entries(r->trace, r->device)) return status;
-  return tool_fail("%s: no entries to replay%s", r->file,
-                   tool_option_value(call, "device") != NULL ? " on that device" : "");
+  return tool_fail("%s: there are no entries to replay%s; record them with "
+                   "torch.cuda.memory._record_memory_history()",
+                   r->file, tool_option_value(call, "device") != NULL ? " on that device" : "");
 }
 
 // The most that the program asks for at once: what it holds, and what it was refused then.

@@ -44,6 +44,12 @@ static int report_look(tool_diagnosis* r) {
   if (status == TOOL_DONE)
     status = tool_refusals_find(r->trace, r->device, r->ledger, r->refusals, TOOL_REFUSALS, &r->refusal_count,
                                 &r->limits);
+  return status;
+}
+
+// With the limit that report_try() found: it bounds by how much each refused request missed.
+static int report_find_rooms(tool_diagnosis* r) {
+  int status = TOOL_DONE;
   for (size_t i = 0; i < r->refusal_count && status == TOOL_DONE; i++)
     status = tool_room_find(r->trace, r->ledger, &r->refusals[i], &r->limits, &r->rooms[i]);
   return status;
@@ -68,6 +74,7 @@ static bool report_compare(tool_diagnosis* r) {
   if (tool_limit_is_shown(&r->limit)) {
     r->limits.at_least = r->limit.at_least;
     r->limits.less_than = r->limit.less_than;
+    if (!r->limits.is_device_full) r->limits.likely = r->limit.at_least;
   }
   return true;
 }
@@ -136,7 +143,7 @@ static void advice_to_set(const tool_diagnosis* r, tool_words* advice) {
   tool_words_add(advice, "%s%s: in a replay, ", is_unset ? "Leave PYTORCH_CUDA_ALLOC_CONF unset" : "Set ",
                  is_unset ? "" : line);
   if (r->advice.recorded_bytes == 0) {
-    tool_words_add(advice, "every request is served in the same memory.");
+    tool_words_add(advice, "every request is served under the same limit.");
     return;
   }
   tool_words_add_size(advice, "the same requests reserve ", r->advice.trial->result.peak_reserved,
@@ -150,18 +157,19 @@ static void advice_of_refusal(const tool_diagnosis* r, tool_words* advice) {
   if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   else if (r->advice.verdict == TOOL_VERDICT_UNKNOWN)
     tool_words_add(
-        advice, "Less memory must be live at that point; the tables below show who holds it. Other settings "
-                "can be replayed only on a run that was recorded from its start.");
+        advice, "Less memory must be live at that point; the tables below show what holds it. Other settings "
+                "can be replayed only if the run was recorded from its start.");
   else
-    tool_words_add(advice,
-                   "No PyTorch setting that was tried serves every request in the same memory: less must be "
-                   "live at that point. The tables below show who holds it.");
+    tool_words_add(
+        advice,
+        "No PyTorch setting that was tried serves every request under the same limit. Less memory must "
+        "be live at that point; the tables below show what holds it.");
 }
 
 static void advice_of_loss(const tool_diagnosis* r, tool_words* advice) {
   if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   else if (r->advice.verdict == TOOL_VERDICT_UNKNOWN)
-    tool_words_add(advice, "Other settings can be replayed only on a run that was recorded from its start.");
+    tool_words_add(advice, "Other settings can be replayed only if the run was recorded from its start.");
   else
     tool_words_add(advice, "No PyTorch setting that was tried lowers the peak by more than %d %%.",
                    TOOL_ADVICE_PERCENT);
@@ -173,7 +181,7 @@ static void finding_of_refusal(tool_diagnosis* r, tool_words* finding, tool_word
   tool_words_add(finding, ".");
   tool_words_add_missed(r, 0, finding);
   if (refusal->free_bytes == 0) {
-    tool_words_add_size(finding, " All of the ", refusal->reserved, " reserved was in use.");
+    tool_words_add_size(finding, " All of the ", refusal->reserved, " reserved were in use.");
   } else {
     tool_words_add_size(finding, " Of ", refusal->reserved, " reserved");
     tool_words_add_size(finding, ", ", refusal->free_bytes, " were free");
@@ -236,8 +244,8 @@ static void finding_of_good_use(const tool_diagnosis* r, tool_words* finding, to
   else
     tool_words_add(
         advice,
-        "%s allocator setting can save much. To need less memory, less must be live at the peak; the "
-        "tables below show who holds it.",
+        "%s allocator setting can save much. Less memory must be live at the peak; the tables below show "
+        "what holds it.",
         r->faults.is_from_start ? "No" : "In the recorded part, no");
 }
 
@@ -252,10 +260,10 @@ static void finding_of_requests(const tool_diagnosis* r, tool_words* finding, to
 }
 
 static void finding_of_plan(const tool_diagnosis* r, tool_words* finding) {
-  tool_words_add(finding,
-                 "This is a planning problem, with times in steps: at most %llu bytes are live at once",
+  tool_words_add(finding, "This is a planning problem, not a recording: at most %llu bytes are live at once",
                  (unsigned long long)r->peaks.requested.bytes);
-  tool_words_add(finding, ", in an arena of %llu.", (unsigned long long)r->peaks.reserved.bytes);
+  tool_words_add(finding, ", in an arena of %llu bytes. tidemark plan looks for a smaller one.",
+                 (unsigned long long)r->peaks.reserved.bytes);
 }
 
 static void report_find(tool_diagnosis* r, tool_words* finding, tool_words* advice) {
@@ -428,7 +436,8 @@ static int report_work(tool_diagnosis* r) {
   if (status == TOOL_DONE) status = report_look(r);
   if (status != TOOL_DONE) return status;
   report_try(r);
-  return report_answer(r);
+  status = report_find_rooms(r);
+  return status == TOOL_DONE ? report_answer(r) : status;
 }
 
 static int report_run(const tool_call* call) {
@@ -456,12 +465,13 @@ const tool_verb tool_report = {
   .summary = "diagnose a run's memory problem, and suggest what to do",
   .operands = "FILE",
   .text =
-      "The first paragraph is the finding and one piece of advice; what it says about another setting comes "
-      "from a replay. Then follow the peaks, where reserved memory was lost, why requests were refused, and "
-      "who holds memory at the peak.\n\n"
-      "Losses are measured when reserved memory first reaches its peak, including the request that made it "
-      "grow; each byte is counted once. A call site is the innermost line of the program itself, and what "
-      "it calls is the line of an installed package or of PyTorch behind it. tidemark(1) lists the keys of "
+      "The first paragraph says what happened and what to do; what it says about another setting comes from "
+      "a "
+      "replay. Then follow the peaks, where reserved memory was lost, why it was reserved, why requests were "
+      "refused, and what holds memory at the peak.\n\n"
+      "\"needed at once\" is the largest sum of live memory and a refused request. Losses are measured when "
+      "reserved memory first reaches its peak; each byte is counted once. A call site is the innermost line "
+      "of your program; \"calls\" is the line of a library behind it. tidemark(1) lists the keys of "
       "--json.",
   .options = report_options,
   .operands_min = 1,

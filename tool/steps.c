@@ -27,13 +27,13 @@ static uint64_t stack_site(void* user, uint32_t stack) {
 
 static int step_parse(tool_steps* s, const char* text) {
   if (text == NULL) return TOOL_DONE;
-  if (*text == '\0') return tool_fail("--step must name a step, or be a number of entries");
+  if (*text == '\0') return tool_fail("--step must be a name or a number of entries, not ''");
   if (strspn(text, "0123456789") < strlen(text)) {
     s->named = text;
     return TOOL_DONE;
   }
   if (tool_number_parse(text, UINT32_MAX, &s->entries) && s->entries > 0) return TOOL_DONE;
-  return tool_fail("--step: '%s' is not a number of entries from 1 to %u", text, UINT32_MAX);
+  return tool_fail("--step must be a name, or a number of entries from 1 to %u, not '%s'", UINT32_MAX, text);
 }
 
 int tool_steps_init(tool_steps* s, const tool_call* call, const tide_trace* trace, size_t device,
@@ -85,12 +85,12 @@ const char* tool_steps_how(const tool_steps* s, char out[TOOL_STEPS_HOW]) {
 
 const char* tool_steps_why_not(const tool_steps* s, char out[TOOL_STEPS_HOW]) {
   if (s->named != NULL)
-    (void)snprintf(out, TOOL_STEPS_HOW, "no annotation, metadata or frame with '%s' marks two steps",
-                   s->named);
-  else if (s->entries > 0) (void)snprintf(out, TOOL_STEPS_HOW, "there are fewer entries than one step has");
-  else
     (void)snprintf(out, TOOL_STEPS_HOW,
-                   "there are no annotations or stacks that mark them, and nothing repeats regularly");
+                   "no annotation, metadata or frame that contains '%s' occurs in two steps", s->named);
+  else if (s->entries > 0)
+    (void)snprintf(out, TOOL_STEPS_HOW, "the recording has fewer entries than one step");
+  else
+    (void)snprintf(out, TOOL_STEPS_HOW, "no annotation or stack marks them, and nothing repeats regularly");
   return out;
 }
 
@@ -114,10 +114,6 @@ static void step_emit(tool_emit* emit, const tide_step* items, size_t i, size_t 
   tool_emit_change(emit, NULL, NULL, step->live_before, step->live_bytes);
   tool_emit_bytes(emit, NULL, NULL, step->live_bytes);
   tool_emit_bytes(emit, NULL, NULL, step->reserved_bytes);
-  tool_emit_text(emit, NULL, NULL,
-                 step->is_whole ? ""
-                 : i == 0       ? "before the first step"
-                                : "after the last step");
 }
 
 static size_t steps_highest(const tide_step* items, size_t count) {
@@ -139,7 +135,6 @@ static void steps_emit_table(tool_emit* emit, const tool_call* call, const tide_
     { "growth", "growth" },
     { "live", "live at the end" },
     { "peak_reserved", "reserved" },
-    { NULL, "" },
   };
   const size_t highest = steps_highest(items, count);
   const bool is_long = count > STEPS_ALL && !call->is_json;
@@ -153,7 +148,8 @@ static void steps_emit_table(tool_emit* emit, const tool_call* call, const tide_
   tool_emit_table_end(emit);
   if (is_long)
     tool_emit_words(emit,
-                    "The first %u rows, the last %u and the highest step are shown; --json has all %zu.",
+                    "Only the first %u rows, the last %u and the step with the highest peak are shown; "
+                    "--json has all %zu.",
                     STEPS_ENDS, STEPS_ENDS, count);
 }
 
@@ -169,8 +165,11 @@ void tool_steps_emit(tool_emit* emit, const tool_call* call, const tool_steps* s
   (void)tool_steps_how(s, how);
   if (count == 0) tool_emit_words(emit, "No steps were found: %s.", how);
   else
-    tool_emit_words(emit, "%zu steps, found %s. \"at\" is how far into the step its peak was.",
-                    tide_steps_whole(s->steps), how);
+    tool_emit_words(
+        emit,
+        "%zu steps, found %s. \"at\" is how far into the step its peak is. A row without a number is "
+        "what precedes the first step or follows the last.",
+        tide_steps_whole(s->steps), how);
   if (count > 0 || call->is_json) steps_emit_table(emit, call, items, count);
   tool_emit_close(emit);
 }
@@ -287,13 +286,13 @@ void tool_leaks_emit(tool_emit* emit, const tool_call* call, const tool_steps* s
                      uint64_t least) {
   static const tool_column columns[] = {
     { "device", NULL },
-    { "bytes_per_step", "growth a step" },
-    { "blocks_per_step", "blocks a step" },
+    { "bytes_per_step", "growth/step" },
+    { "blocks_per_step", "blocks/step" },
     { "growing_steps", "growing steps" },
     { "first_step", "first" },
     { "last_step", "last" },
     { "certainty", NULL },
-    { NULL, "sure" },
+    { NULL, "certainty" },
     { "blocks", NULL },
     { "bytes", NULL },
     { "smallest", NULL },
@@ -325,8 +324,8 @@ void tool_steps_emit_warning(tool_emit* emit, const tool_steps* s) {
   leak_place(s, &leaks[0], place);
   tool_emit_words(
       emit,
-      "Memory probably leaks: after each step %s more are live that are never freed, most of it from "
-      "%s. There are %zu steps, found %s. tidemark leaks shows more.",
+      "Memory probably leaks: each step adds %s that are never released, most of it from %s. There are %zu "
+      "steps, found %s. tidemark leaks shows more.",
       tool_size_text(bytes_of_real(bytes), size), place, tide_steps_whole(s->steps), tool_steps_how(s, how));
 }
 

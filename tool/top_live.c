@@ -179,7 +179,7 @@ static void picture_print(const top_list* list, double interval_s) {
                clock, list->process_count, interval_s);
   if (list->count > 0) table_print(list, &size);
   else
-    (void)fputs("No process publishes statistics. A program that uses Tidemark does so with" LINE_CLEAR
+    (void)fputs("No process publishes statistics. Start a program that uses Tidemark with" LINE_CLEAR
                 "\r\nTIDEMARK_MONITOR=1 in its environment." LINE_CLEAR "\r\n",
                 stdout);
   (void)fputs(REST_CLEAR, stdout);

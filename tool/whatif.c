@@ -16,8 +16,8 @@
 
 static const tool_option options[] = {
   { "limit", 'l', "SIZE",
-    "the most memory that may be reserved; shows which settings fit (default: that of the recorded "
-    "run, if it shows)" },
+    "the most memory that may be reserved; shows which settings fit (default: the limit of the recorded "
+    "run, if the recording shows one)" },
   { "policy", 'p', "POLICIES",
     "additional policies, each NAME[:SETTINGS] as for `tidemark replay`, separated by spaces" },
   { "device", 'd', "N",
@@ -237,8 +237,10 @@ static void rows_emit(tool_emit* emit, const tool_call* call, const whatif* w) {
   tool_emit_table_end(emit);
   if (has_own) tool_emit_words(emit, "* Tidemark has this setting, PyTorch does not.");
   if (hidden > 0)
-    tool_emit_words(emit, "Settings that are not better than the recorded one: %zu; --all shows them.",
-                    hidden);
+    tool_emit_words(emit, "%zu setting%s not better than %s, and not shown; --all shows %s.", hidden,
+                    hidden == 1 ? " is" : "s are",
+                    row_recorded(w) != NULL ? "the recorded one" : "the defaults",
+                    hidden == 1 ? "it" : "them");
 }
 
 // Some settings run in less than the limit, but not in the limit itself.
@@ -249,8 +251,11 @@ static void islands_emit(tool_emit* emit, const whatif* w) {
     const tool_trial* const row = &w->trials.rows[i];
     if (tool_trial_fits(row) || row->smallest_bytes == 0 || row->smallest_bytes > w->trials.limit) continue;
     tool_size_pair(w->trials.limit, row->smallest_bytes, sizes[0], sizes[1]);
-    tool_emit_words(emit, "%s fails in %s although it runs in %s: when it frees memory depends on the limit.",
-                    setting_text(&row->device, text), sizes[0], sizes[1]);
+    tool_emit_words(
+        emit,
+        "%s does not fit %s, although it fits %s: with this setting, the limit decides when memory is "
+        "given back.",
+        setting_text(&row->device, text), sizes[0], sizes[1]);
   }
 }
 
@@ -262,11 +267,11 @@ static void empties_emit(tool_emit* emit, const tool_recording* r) {
   if (!r->is_repeated && r->has_settings)
     tool_emit_words(
         emit,
-        "A replay with the recorded setting does not reproduce the recording. Calls to empty_cache "
-        "may therefore be missing here. First difference: %s.",
+        "A replay with the recorded setting does not reproduce the recording, so calls to empty_cache may "
+        "be missing here, and the figures may be too high. First difference: %s.",
         r->result.mismatch);
   else if (r->result.inferred_empty_cache > 0)
-    tool_emit_words(emit, "Calls to empty_cache found in the recording, and repeated in every row: %llu.",
+    tool_emit_words(emit, "Calls to empty_cache that the recording shows, repeated in every row: %llu.",
                     (unsigned long long)r->result.inferred_empty_cache);
 }
 
@@ -289,10 +294,10 @@ static void set_emit(tool_emit* emit, const whatif* w) {
                     advice->is_recorded ? "when it was recorded" : tool_advice_than(&w->recording),
                     -100 * tool_advice_share(advice));
   if (advice->trial->device.collect_threshold > 0)
-    tool_emit_words(
-        emit,
-        "In PyTorch, garbage collection needs a limit: torch.cuda.set_per_process_memory_fraction() with %s.",
-        tool_size_text(w->trials.limit, sizes[1]));
+    tool_emit_words(emit,
+                    "In PyTorch, garbage collection works only with a limit: call "
+                    "torch.cuda.set_per_process_memory_fraction() for %s.",
+                    tool_size_text(w->trials.limit, sizes[1]));
 }
 
 // No setting lowers the peak, but one may need less under a limit.
@@ -306,7 +311,7 @@ static void keep_emit(tool_emit* emit, const whatif* w) {
                   TOOL_ADVICE_PERCENT);
   if (least == NULL || recorded == 0 || !tool_is_clearly_less(least->smallest_bytes, recorded)) return;
   tool_size_pair(least->smallest_bytes, recorded, sizes[0], sizes[1]);
-  tool_emit_words(emit, "If memory is short: %s runs in %s, the recorded setting in %s.",
+  tool_emit_words(emit, "If memory is short, set %s: it needs at least %s, the recorded setting %s.",
                   setting_text(&least->device, text), sizes[0], sizes[1]);
 }
 
@@ -325,9 +330,10 @@ static void short_emit(tool_emit* emit, const whatif* w) {
   tool_words words = { .length = 0 };
   tool_words_add(&words, runs_elsewhere ? "No PyTorch setting that was tried" : "No setting that was tried");
   tool_words_add_size(&words, " runs in ", w->trials.limit, ".");
-  if (!runs_elsewhere && least != least_torch) least_words(&words, " The smallest memory is ", least);
+  if (!runs_elsewhere && least != least_torch) least_words(&words, " The smallest that fits is ", least);
   least_words(&words,
-              least != least_torch ? " With PyTorch, the smallest memory is " : " The smallest memory is ",
+              least != least_torch ? " With PyTorch, the smallest that fits is "
+                                   : " The smallest that fits is ",
               least_torch);
   tool_emit_words(emit, "%s", words.text);
 }
@@ -342,7 +348,8 @@ static void tide_emit(tool_emit* emit, const whatif* w) {
   tool_emit_text(emit, "tide_command", NULL, is_better ? TIDE_COMMAND : NULL);
   if (!is_better) return;
   tool_emit_title(emit, TIDE_COMMAND);
-  tool_emit_words(emit, "With Tidemark's own allocator, the same requests reserve %s at the peak.",
+  tool_emit_words(emit,
+                  "With Tidemark's own allocator (policy tide), the same requests reserve %s at the peak.",
                   tool_size_text(tide->result.peak_reserved, size));
 }
 
@@ -432,15 +439,16 @@ const tool_verb tool_whatif = {
   .operands = "FILE",
   .text =
       "Replays the recording with PyTorch's defaults, the recorded setting, common settings for rounding, "
-      "splitting, garbage collection and expandable segments, and Tidemark's own policies. The table has the "
-      "recorded setting and those that are better, the lowest peak first; --all shows the others. \"used\" "
-      "is the utilisation: what was live at once, as a share of reserved memory. \"smallest\" is a limit in "
-      "which every request is served, while 2 MiB less is too little. It may be below the peak, because at "
-      "its limit an allocator frees cached memory before a request fails.\n\n"
+      "splitting, garbage collection and expandable segments, and Tidemark's own policy, tide. The table has "
+      "the recorded setting and those that are better, the lowest peak first; --all shows the others.\n\n"
+      "\"reserved\" is the peak of reserved memory. \"used\" is the utilisation: the most that was live, as "
+      "a share of it. \"driver ms\" is the estimated time of driver calls. \"fits\" says whether every "
+      "request is served, and \"refused at\" is the entry of the first that is not. \"smallest\" is a limit "
+      "that fits, while 2 MiB less does not; it is found by bisection. It may be below the peak, because "
+      "an allocator gives cached memory back before it refuses a request.\n\n"
       "Below the table is the line to put into the environment, if a PyTorch setting lowers the peak by "
       "more than 2 %, or serves every request where the recorded setting did not; then the command that runs "
-      "a script on Tidemark's own allocator, if that does. If the run ran out of "
-      "memory, the replays have the least memory that it can have had. Exit status 1: no setting fits "
+      "a script on Tidemark's own allocator, if that does. Exit status 1: no setting fits "
       "--limit.",
   .options = options,
   .operands_min = 1,
