@@ -27,12 +27,12 @@ static void program_help_print(FILE* to) {
       to);
   for (size_t i = 0; tool_verbs[i] != NULL; i++)
     (void)fprintf(to, "  %-12s %s\n", tool_verbs[i]->name, tool_verbs[i]->summary);
-  (void)fputs(
-      "\n  help VERB     describe a verb and its options, like VERB --help\n"
-      "  -h, --help    print this text\n"
-      "  -V, --version print the version\n\n"
-      "exit status: 0 success; 1 the answer is no; 2 wrong command line or unreadable file; 3 out of time\n",
-      to);
+  (void)fputs("\n  help VERB     describe a verb and its options, like VERB --help\n"
+              "  -h, --help    print this text\n"
+              "  -V, --version print the version\n\n"
+              "exit status: 0 success; 1 something differs, leaks or does not fit; 2 wrong command line or\n"
+              "unreadable file; 3 out of time\n",
+              to);
 }
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }

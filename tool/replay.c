@@ -187,6 +187,8 @@ static int replay_once(const tool_call* call, tool_recording* recording, tide_re
 static int scale_parse(const tool_call* call, double* out) {
   const char* const text = tool_option_value(call, "scale");
   char* end = NULL;
+  if (text == NULL && tool_option_value(call, "scale-all") != NULL)
+    return tool_fail("--scale-all needs --scale");
   if (text == NULL) return TOOL_DONE;
   *out = strtod(text, &end);
   if (end == text || *end != '\0' || !(*out > 0 && *out <= 1024))

@@ -296,7 +296,7 @@ static void window_request(check_run* c, const tide__window* w, bool is_emptied)
     check_request(c, request);
     if (shows_limit && !c->is_wrong) window_learn(c, w, &before);
   }
-  if (c->at != w->end + w->has_request) CHECK_FAULT(c, "the recorded event did not happen");
+  if (c->at != w->end + w->has_request) CHECK_FAULT(c, "the replay did not repeat this entry");
 }
 
 static tide_status window_try(check_run* c, const tide__window* w, hypothesis guess) {
@@ -384,7 +384,7 @@ static void check_release(check_run* c) {
   const tide__step* const step = &c->steps[index];
   const bool waits = step->kind == TIDE__STEP_FREE_LATER;
   check_call(c, waits ? tide__stage_free_later(&c->stage, step) : tide__stage_free(&c->stage, step));
-  if (c->at != index + 1) CHECK_FAULT(c, "the release was not seen");
+  if (c->at != index + 1) CHECK_FAULT(c, "the replay did not repeat this release");
 }
 
 // ---------------------------------------------------------------------------------------------------
