@@ -156,9 +156,9 @@ static void advice_to_set(const tool_diagnosis* r, tool_words* advice) {
 static void advice_of_refusal(const tool_diagnosis* r, tool_words* advice) {
   if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   else if (r->advice.verdict == TOOL_VERDICT_UNKNOWN)
-    tool_words_add(
-        advice, "Less memory must be live at that point; the tables below show what holds it. Other settings "
-                "can be replayed only if the run was recorded from its start.");
+    tool_words_add(advice,
+                   "Whether another setting would have served it is not known: that needs a run that was "
+                   "recorded from its start. The tables below show what holds memory at that point.");
   else
     tool_words_add(
         advice,

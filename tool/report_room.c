@@ -6,7 +6,8 @@
 #include "report.h"
 #include "sums.h"
 
-// " It missed by 81.92 MiB: 11.71 GiB reserved + 378.00 MiB for a new segment = 12.08 GiB; the limit is 12.00 GiB."
+// " It missed by 82.00 MiB: 11.71 GiB reserved + 378.00 MiB for a new segment = 12.08 GiB; the limit was
+// 12.00 GiB."
 void tool_words_add_missed(const tool_diagnosis* r, size_t index, tool_words* w) {
   const tool_refusal* const refusal = &r->refusals[index];
   const tool_room* const room = &r->rooms[index];

@@ -319,7 +319,7 @@ static void rows_emit(const survey_answer* a, size_t top) {
 // ---------------------------------------------------------------------------------------------------
 // Figures over all ranks
 
-static void spreads_emit(const survey_answer* a) {
+static void spreads_emit(const survey_answer* a, bool is_json) {
   static const tool_column columns[] = {
     { "figure", NULL },     { NULL, "peak" },      { "least", "least" },
     { "median", "median" }, { "mad", "MAD" },      { "most", "most" },
@@ -327,6 +327,7 @@ static void spreads_emit(const survey_answer* a) {
     { NULL, "reached by" },
   };
   char label[LABEL_TEXT];
+  if (a->j->spreads[TOOL_SURVEY_ALLOCATED].count == 0 && !is_json) return;
   tool_emit_title(a->emit, "Imbalance");
   tool_emit_table(a->emit, "figures", columns, COUNT_OF(columns));
   for (int i = 0; i < TOOL_SURVEY_FIGURES; i++) {
@@ -464,7 +465,7 @@ int tool_survey_emit(const tool_call* call, const tool_survey_files* files, cons
   first_oom_emit(&a);
   verdict_emit(&a);
   rows_emit(&a, top);
-  spreads_emit(&a);
+  spreads_emit(&a, call->is_json);
   settings_emit(&a, call->is_json);
   limits_emit(&a);
   return tool_emit_end(a.emit);
