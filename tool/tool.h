@@ -181,6 +181,9 @@ void tool_progress_quiet(void);  // the calling thread shows no bars from now on
 
 typedef struct tool_emit tool_emit;
 
+// Is standard output coloured, by --color or else by the terminal?
+bool tool_color_is_wanted(const tool_call* call);
+
 // Begins the answer of a verb, as text or, with --json, as one JSON object. Text is coloured as --color says.
 tool_emit* tool_emit_begin(const tool_call* call);
 // Prints the answer and flushes standard output; returns 0, or TOOL_USAGE if it could not be written.
