@@ -64,6 +64,7 @@ typedef struct tool_survey_file {
   char* path;      // owned
   uint64_t bytes;  // on disk
   tool_found found;
+  bool is_closed;  // this process may not read it
   size_t place;    // in the list of the whole job
   size_t process;  // that reads it
 } tool_survey_file;

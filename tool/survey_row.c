@@ -178,7 +178,7 @@ void tool_survey_read(const tool_call* call, const tool_survey_file* file, size_
                       tool_survey_rows* out) {
   const size_t first = out->count;
   tool_recording r = { .file = file->path };
-  if (file->found == TOOL_FOUND_FOLDER) {
+  if (file->found == TOOL_FOUND_FOLDER && !file->is_closed) {
     rows_fail(out, first, file->place, "the folder contains no recordings");
     return;
   }
