@@ -237,6 +237,20 @@ T_TEST(test_run_steps__an_address_is_no_frame) {
   all_free(b, trace);
 }
 
+T_TEST(test_run_steps__a_request_for_nothing_counts_as_in_the_ledger) {
+  tide_trace* const trace = loop_new(0, 0, NULL);
+  trace_add(trace, TIDE_ACTION_ALLOC, block_at(20), 0);
+  for (uint32_t i = 0; i < 20; i++) loop_add_step(trace, i);
+  const both b = steps_of(trace, NULL);
+  size_t count = 0;
+  uint64_t peak = 0;
+  const tide_step* const items = tide_steps_items(b.steps, &count);
+  for (size_t i = 0; i < count; i++) peak = items[i].peak_bytes > peak ? items[i].peak_bytes : peak;
+  T_LT(0, count);
+  T_EQ(peak, tide_ledger_get_peaks(b.ledger).live.bytes);
+  all_free(b, trace);
+}
+
 T_TEST(test_run_steps__of_nothing) {
   tide_trace* const trace = trace_new();
   const both b = steps_of(trace, NULL);
