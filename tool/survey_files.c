@@ -121,12 +121,6 @@ void tool_survey_files_fini(tool_survey_files* files) {
   *files = (tool_survey_files){ .count = 0 };
 }
 
-static char* text_copy(const char* text) {
-  char* const copy = tool_alloc(strlen(text) + 1, 1);
-  memcpy(copy, text, strlen(text) + 1);
-  return copy;
-}
-
 // Takes over the path.
 static void files_add(tool_survey_files* files, const tool_survey_file* file) {
   if (files->count == files->room) {
@@ -138,7 +132,7 @@ static void files_add(tool_survey_files* files, const tool_survey_file* file) {
 
 void tool_survey_files_add(tool_survey_files* files, const tool_survey_file* file) {
   tool_survey_file copy = *file;
-  copy.path = text_copy(file->path);
+  copy.path = tool_text_copy(file->path);
   files_add(files, &copy);
 }
 
