@@ -103,6 +103,13 @@ void* tool_grow(void* memory, size_t count, size_t bytes) {
   return longer;
 }
 
+char* tool_text_copy(const char* text) {
+  if (text == NULL) return NULL;
+  char* const copy = tool_alloc(strlen(text) + 1, 1);
+  memcpy(copy, text, strlen(text) + 1);
+  return copy;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Help
 

@@ -20,12 +20,6 @@ bool tool_device_first_refusal(const tide_trace* trace, size_t device, uint64_t*
   return false;
 }
 
-static size_t device_entry_count(const tide_trace* trace, size_t device) {
-  size_t count = 0;
-  (void)tide_trace_entries(trace, device, &count);
-  return count;
-}
-
 // The device with the earliest refusal, the first of several without times. Returns false if there is none.
 static bool device_of_refusal(const tide_trace* trace, size_t count, size_t* out) {
   uint64_t earliest_ns = 0;
@@ -47,7 +41,7 @@ size_t tool_device_default(const tide_trace* trace) {
   size_t device = 0;
   if (device_of_refusal(trace, count, &device)) return device;
   for (size_t i = 0; i < count; i++) {
-    if (device_entry_count(trace, i) > 0) return i;
+    if (tool_device_entries(trace, i) > 0) return i;
   }
   for (size_t i = 0; i < count; i++) {
     if (tool_device_has_segments(trace, i)) return i;
@@ -57,10 +51,6 @@ size_t tool_device_default(const tide_trace* trace) {
 
 // ---------------------------------------------------------------------------------------------------
 // What they have
-
-static bool device_has_data(const tide_trace* trace, size_t device) {
-  return device_entry_count(trace, device) > 0 || tool_device_has_segments(trace, device);
-}
 
 static void device_emit(tool_emit* emit, const tide_trace* trace, size_t device,
                         const tide_ledger_peaks* peaks) {
@@ -99,9 +89,9 @@ static int rows_emit(tool_emit* emit, const tide_trace* trace, size_t described,
   const size_t count = tool_device_count(trace);
   int status = TOOL_DONE;
   tool_emit_table(emit, "devices", columns, sizeof columns / sizeof columns[0]);
-  if (device_has_data(trace, described)) device_emit(emit, trace, described, peaks);
+  if (tool_device_has_data(trace, described)) device_emit(emit, trace, described, peaks);
   for (size_t i = 0; i < count && status == TOOL_DONE; i++) {
-    if (i != described && device_has_data(trace, i)) status = device_follow(emit, trace, i);
+    if (i != described && tool_device_has_data(trace, i)) status = device_follow(emit, trace, i);
   }
   tool_emit_table_end(emit);
   return status;
@@ -118,7 +108,7 @@ static void choice_emit(tool_emit* emit, const tool_call* call, const tide_trace
 int tool_devices_emit(tool_emit* emit, const tool_call* call, const tide_trace* trace, size_t described,
                       const tide_ledger_peaks* peaks) {
   size_t count = 0;
-  for (size_t i = 0; i < tool_device_count(trace); i++) count += device_has_data(trace, i);
+  for (size_t i = 0; i < tool_device_count(trace); i++) count += tool_device_has_data(trace, i);
   if (count < 2 && !call->is_json) return TOOL_DONE;
   tool_emit_title(emit, "Devices");
   if (count > 1) choice_emit(emit, call, trace, described);

@@ -73,12 +73,6 @@ static int side_open(tool_diff_side* side, const tool_call* call, int operand) {
   return tool_device_choose(call, side->trace, &side->device);
 }
 
-static bool side_has_device(const tool_diff_side* side, size_t device) {
-  size_t count = 0;
-  (void)tide_trace_entries(side->trace, device, &count);
-  return count > 0 || tool_device_has_segments(side->trace, device);
-}
-
 // Without --device, both sides are looked at on one device, if both have it: the one of A, unless only B ran
 // out of memory.
 static void sides_agree(tool_diff_side* a, tool_diff_side* b) {
@@ -87,8 +81,10 @@ static void sides_agree(tool_diff_side* a, tool_diff_side* b) {
                     tool_device_first_refusal(b->trace, b->device, &at);
   const size_t wanted = is_b ? b->device : a->device;
   const size_t other = is_b ? a->device : b->device;
-  if (side_has_device(a, wanted) && side_has_device(b, wanted)) a->device = b->device = wanted;
-  else if (side_has_device(a, other) && side_has_device(b, other)) a->device = b->device = other;
+  if (tool_device_has_data(a->trace, wanted) && tool_device_has_data(b->trace, wanted))
+    a->device = b->device = wanted;
+  else if (tool_device_has_data(a->trace, other) && tool_device_has_data(b->trace, other))
+    a->device = b->device = other;
 }
 
 static void side_close(tool_diff_side* side) {

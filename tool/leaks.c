@@ -42,9 +42,7 @@ static int search_devices(leak_search* search) {
   }
   int status = TOOL_DONE;
   for (; device < count && status == TOOL_DONE; device++) {
-    size_t entries = 0;
-    (void)tide_trace_entries(search->trace, device, &entries);
-    if (entries > 0) status = search_device(search, device);
+    if (tool_device_entries(search->trace, device) > 0) status = search_device(search, device);
   }
   return status;
 }

@@ -90,8 +90,7 @@ static void team_scatter(const tool_bytes* shares, tool_bytes* out_mine) {
     return;
   }
   for (size_t to = 1; to < team.count; to++) bytes_send(&shares[to], to);
-  if (shares[0].count > 0)
-    memcpy(tool_bytes_extend(out_mine, shares[0].count), shares[0].data, shares[0].count);
+  tool_bytes_append(out_mine, &shares[0]);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -70,6 +70,16 @@ static bool device_has_listed(const tide_trace* trace, size_t device) {
   return false;
 }
 
+size_t tool_device_entries(const tide_trace* trace, size_t device) {
+  size_t count = 0;
+  (void)tide_trace_entries(trace, device, &count);
+  return count;
+}
+
+bool tool_device_has_data(const tide_trace* trace, size_t device) {
+  return tool_device_entries(trace, device) > 0 || tool_device_has_segments(trace, device);
+}
+
 bool tool_device_has_segments(const tide_trace* trace, size_t device) {
   size_t count = 0;
   const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);

@@ -9,15 +9,9 @@
 #include "picture.h"
 #include "tidemark/ledger.h"
 
-static bool device_has_entries(const tide_trace* trace, size_t device) {
-  size_t count = 0;
-  (void)tide_trace_entries(trace, device, &count);
-  return count > 0;
-}
-
 static int device_choose(const tool_call* call, tool_recording* r) {
   const int status = tool_device_choose(call, r->trace, &r->device);
-  if (status != TOOL_DONE || device_has_entries(r->trace, r->device)) return status;
+  if (status != TOOL_DONE || tool_device_entries(r->trace, r->device) > 0) return status;
   return tool_fail("%s: there are no entries to replay%s; record them with "
                    "torch.cuda.memory._record_memory_history()",
                    r->file, tool_option_value(call, "device") != NULL ? " on that device" : "");

@@ -10,7 +10,6 @@
 #define STEPS_ENDS 5u     // rows at each end of a long table
 #define STEPS_ALL 14u     // rows of a table that is not shortened
 #define STACK_FRAMES 12u  // frames shown in text
-#define STACK_TEXT 8192u
 
 // ---------------------------------------------------------------------------------------------------
 // Finding
@@ -197,31 +196,26 @@ static void leak_place(const tool_steps* s, const tide_leak* leak, char out[TOOL
                  is_one ? "" : " to ", is_one ? "" : large, (unsigned long long)leak->stream);
 }
 
-static void text_add(char* text, size_t* length, const char* part) {
-  const size_t room = STACK_TEXT - *length;
-  const int added = snprintf(text + *length, room, "%s", part);
-  *length += added > 0 && (size_t)added < room ? (size_t)added : 0;
-}
-
-// All frames in one text, outermost first, with ";" in between.
-static const char* stack_fold(const tool_steps* s, uint32_t stack, char out[STACK_TEXT]) {
+// All frames in one text, outermost first, with ";" in between; freed by free(). NULL if there is no stack.
+static char* stack_fold(const tool_steps* s, uint32_t stack) {
   char text[TOOL_SITE_TEXT];
+  char* folded = NULL;
+  size_t bytes = 0;
   size_t count = 0;
-  size_t length = 0;
   const uint64_t* const frames = tide_intern_stack(s->sites->names, stack, &count);
-  *out = '\0';
-  for (size_t i = count; i-- > 0;) {
-    const tide_frame frame = tide_intern_frame(s->sites->names, (uint32_t)frames[i]);
-    const tool_site site = { .file = frame.file, .function = frame.name, .line = frame.line };
-    text_add(out, &length, tool_site_text(s->sites, site, text));
-    if (i > 0) text_add(out, &length, ";");
-  }
-  return count > 0 ? out : NULL;
+  if (count == 0) return NULL;
+  FILE* const out = open_memstream(&folded, &bytes);
+  if (out == NULL) tool_out_of_memory();
+  for (size_t i = count; i-- > 0;)
+    (void)fprintf(out, "%s%s", tool_site_text(s->sites, tool_site_of_frame(s->sites, frames[i]), text),
+                  i > 0 ? ";" : "");
+  if (fclose(out) != 0) tool_out_of_memory();
+  return folded;
 }
 
 static void leak_emit_row(tool_emit* emit, const tool_steps* s, const tide_leak* leak) {
   char place[TOOL_SITE_TEXT];
-  char stack[STACK_TEXT];
+  char* const stack = stack_fold(s, leak->stack);
   leak_place(s, leak, place);
   tool_emit_row(emit);
   tool_emit_uint(emit, NULL, NULL, s->device);
@@ -237,8 +231,9 @@ static void leak_emit_row(tool_emit* emit, const tool_steps* s, const tide_leak*
   tool_emit_uint(emit, NULL, NULL, leak->smallest);
   tool_emit_uint(emit, NULL, NULL, leak->largest);
   tool_emit_uint(emit, NULL, NULL, leak->stream);
-  tool_emit_text(emit, NULL, NULL, stack_fold(s, leak->stack, stack));
+  tool_emit_text(emit, NULL, NULL, stack);
   tool_emit_text(emit, NULL, NULL, place);
+  free(stack);
 }
 
 static void leak_emit_stack(tool_emit* emit, const tool_steps* s, const tide_leak* leak) {
@@ -249,8 +244,7 @@ static void leak_emit_stack(tool_emit* emit, const tool_steps* s, const tide_lea
   leak_place(s, leak, text);
   tool_emit_title(emit, "Stack of %s", text);
   for (size_t i = 0; i < count && i < STACK_FRAMES; i++) {
-    const tide_frame frame = tide_intern_frame(s->sites->names, (uint32_t)frames[i]);
-    const tool_site site = { .file = frame.file, .function = frame.name, .line = frame.line };
+    const tool_site site = tool_site_of_frame(s->sites, frames[i]);
     tool_emit_text(emit, NULL, tool_site_text(s->sites, site, text), "");
   }
   if (count > STACK_FRAMES) tool_emit_format(emit, NULL, "...", "%zu more", count - STACK_FRAMES);

@@ -30,8 +30,7 @@ static void alone_gather(const tool_bytes* mine, tool_bytes_taker* take, void* u
 }
 
 static void alone_scatter(const tool_bytes* shares, tool_bytes* out_mine) {
-  if (shares[0].count > 0)
-    memcpy(tool_bytes_extend(out_mine, shares[0].count), shares[0].data, shares[0].count);
+  tool_bytes_append(out_mine, &shares[0]);
 }
 
 static const tool_team alone = { .count = 1, .sharing = 1, .gather = alone_gather, .scatter = alone_scatter };

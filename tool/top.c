@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/arith.h"
+
 #define LATE_NS UINT64_C(5000000000)  // a page that is older belongs to a process that does not run
 #define INTERVAL_LEAST_S 0.1
 #define INTERVAL_MOST_S 3600.0
@@ -53,11 +55,11 @@ static bool entry_add(void* user, const tide_monitor_process* process, const tid
 static int entry_compare(const void* a, const void* b) {
   const top_entry* const x = a;
   const top_entry* const y = b;
-  const int64_t more = y->row.reserved_bytes.current - x->row.reserved_bytes.current;
-  if (more != 0) return more < 0 ? -1 : 1;
+  const int64_t left = x->row.reserved_bytes.current;
+  const int64_t right = y->row.reserved_bytes.current;
+  if (left != right) return left > right ? -1 : 1;
   if (x->process.pid != y->process.pid) return x->process.pid < y->process.pid ? -1 : 1;
-  if (x->row.serial == y->row.serial) return 0;
-  return x->row.serial < y->row.serial ? -1 : 1;
+  return (x->row.serial > y->row.serial) - (x->row.serial < y->row.serial);
 }
 
 // Pages in one folder are shown even if another folder is refused.
@@ -127,9 +129,8 @@ void top_history(const tide_monitor_row* row, char out[TOP_HISTORY_TEXT]) {
 }
 
 double top_silence_s(const top_list* list, const tide_monitor_process* process) {
-  const uint64_t updated_ns = process->updated_ns;
-  if (list->now_ns < updated_ns + LATE_NS) return 0;
-  return (double)(list->now_ns - updated_ns) * 1e-9;
+  const uint64_t passed_ns = list->now_ns - tide__min(list->now_ns, process->updated_ns);
+  return passed_ns >= LATE_NS ? (double)passed_ns * 1e-9 : 0;
 }
 
 // ---------------------------------------------------------------------------------------------------

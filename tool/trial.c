@@ -10,7 +10,6 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tool.h"
@@ -19,7 +18,6 @@
 #define MOST_BYTES ((uint64_t)1 << 50)  // no larger limit is tried
 #define THREADS_MAX 64
 #define ROW_REPLAYS 14u  // the approximate number for one row, until more is known about it
-#define SHOW_NS 50000000
 
 typedef struct trial_workers {
   tool_trials* trials;  // borrowed
@@ -150,12 +148,7 @@ static void workers_watch(trial_workers* workers) {
   (void)pthread_mutex_lock(&workers->lock);
   while (workers->ended < count) {
     tool_progress_show(progress, (double)workers->replays / (double)workers->wanted);
-    struct timespec until = { 0 };
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += SHOW_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    (void)pthread_cond_timedwait(&workers->changed, &workers->lock, &until);
+    tool_progress_wait(&workers->changed, &workers->lock);
   }
   (void)pthread_mutex_unlock(&workers->lock);
   tool_progress_end(progress);

@@ -63,19 +63,17 @@ static int trials_add_words(tool_trials* trials, const char* words) {
 // ---------------------------------------------------------------------------------------------------
 // Results
 
-static int compare_numbers(uint64_t a, uint64_t b) { return a < b ? -1 : a > b; }
-
 // Settings that run come first, by their peak; then those that do not, by their smallest memory. Ties go to
 // the cheaper driver calls.
 static int compare_rows(const void* a, const void* b) {
   const tool_trial* const one = a;
   const tool_trial* const other = b;
   const bool runs = tool_trial_fits(one);
-  int order = compare_numbers(!runs, !tool_trial_fits(other));
+  int order = tool_compare(!runs, !tool_trial_fits(other));
   // 0, which is unknown, comes last.
-  if (order == 0 && !runs) order = compare_numbers(one->smallest_bytes - 1, other->smallest_bytes - 1);
-  if (order == 0) order = compare_numbers(one->result.peak_reserved, other->result.peak_reserved);
-  if (order == 0) order = compare_numbers(one->result.driver_ns, other->result.driver_ns);
+  if (order == 0 && !runs) order = tool_compare(one->smallest_bytes - 1, other->smallest_bytes - 1);
+  if (order == 0) order = tool_compare(one->result.peak_reserved, other->result.peak_reserved);
+  if (order == 0) order = tool_compare(one->result.driver_ns, other->result.driver_ns);
   char texts[2][TOOL_POLICY_TEXT];
   return order != 0
              ? order
