@@ -83,9 +83,13 @@ static void report_try(tool_diagnosis* r) {
   r->trials.replay = r->recording.replay;
   r->trials.limit = r->limit.bytes;
   r->trials.is_quick = true;
+  (void)tool_trials_add_recorded(&r->trials, &recorded);
+  tool_trials_take(&r->trials, &r->recording, tool_limit_is_recorded(&r->limit, &r->recording));
+  tool_trials_run(&r->trials);
+  const bool shows_trials = r->refusal_count > 0 && r->knows_reserved;
+  if (!shows_trials) tool_trials_end_early(&r->trials, &r->recording);
   tool_trials_add_usual(&r->trials, &recorded, false);
   tool_trials_run(&r->trials);
-  if (tool_limit_is_recorded(&r->limit, &r->recording)) tool_trials_repeat(&r->trials, &r->recording.result);
   r->advice = tool_trials_advise(&r->trials, &r->recording);
   tool_costs_find(&r->trials, &r->recording, &r->why, &r->costs);
 }

@@ -137,8 +137,8 @@ static void row_replay(const tool_call* call, tool_survey_row* row, tool_recordi
     const bool is_same = row_limit(call, row, r);
     trials->limit = row->limit;
     tool_trials_add_usual(trials, &recorded, false);
+    tool_trials_take(trials, r, is_same);
     tool_trials_run(trials);
-    if (is_same) tool_trials_repeat(trials, &r->result);
     const tool_advice advice = tool_trials_advise(trials, r);
     row->is_proof = advice.verdict != TOOL_VERDICT_UNKNOWN;
     row->needs = advice.recorded_bytes;

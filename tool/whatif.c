@@ -404,8 +404,8 @@ static int whatif_work(const tool_call* call, whatif* w) {
   if (policies != NULL) status = trials_add_words(&w->trials, policies);
   if (status != TOOL_DONE) return status;
   if (!w->recording.is_from_start) return tool_cut_answer(call, &w->recording, &w->limit, &w->trials);
+  tool_trials_take(&w->trials, &w->recording, tool_limit_is_recorded(&w->limit, &w->recording));
   tool_trials_run(&w->trials);
-  if (tool_limit_is_recorded(&w->limit, &w->recording)) tool_trials_repeat(&w->trials, &w->recording.result);
   qsort(w->trials.rows, w->trials.count, sizeof w->trials.rows[0], compare_rows);
   w->advice = tool_trials_advise(&w->trials, &w->recording);
   status = whatif_emit(call, w);
