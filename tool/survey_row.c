@@ -119,7 +119,7 @@ static void row_note_trials(tool_survey_row* row, const tool_trials* trials) {
 
 static bool row_limit(const tool_call* call, tool_survey_row* row, const tool_recording* r) {
   tool_limit limit;
-  if (tool_limit_choose(call, r, &limit) != TOOL_DONE) return false;
+  if (tool_limit_choose(call, r, NULL, &limit) != TOOL_DONE) return false;
   row->limit = limit.bytes;
   row->is_limit_inferred = !limit.is_given && limit.bytes != TIDE_NO_LIMIT;
   return tool_limit_is_recorded(&limit, r);
