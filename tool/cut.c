@@ -110,7 +110,7 @@ int tool_cut_answer(const tool_call* call, const tool_recording* r, const tool_l
   if (call->is_json) rows_emit(emit, r, limit, trials);
   tool_recording_emit_odd(emit, r->odd_entries);
   tool_emit_uint(emit, "blocks_before", NULL, r->result.blocks_before);
-  tool_emit_uint(emit, "bytes_before", NULL, r->result.bytes_before);
+  tool_emit_uint(emit, "requested_before", NULL, r->result.bytes_before);
   tool_emit_uint(emit, "inferred_empty_cache", NULL, r->result.inferred_empty_cache);
   tool_emit_bool(emit, "is_repeated", NULL, r->is_repeated);
   words_emit(emit, r, limit);

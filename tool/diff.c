@@ -219,7 +219,7 @@ static void utilisation_emit(tool_emit* emit, const tool_call* call, const tool_
                              const tool_diff_side* b) {
   const double left = side_utilisation(a);
   const double right = side_utilisation(b);
-  char text[TOOL_SIZE_TEXT];
+  char text[TOOL_SHARE_TEXT];
   tool_emit_row(emit);
   tool_emit_text(emit, NULL, NULL, "utilisation");
   tool_emit_share(emit, NULL, NULL, left);
@@ -228,8 +228,7 @@ static void utilisation_emit(tool_emit* emit, const tool_call* call, const tool_
     tool_emit_real(emit, NULL, NULL, right - left, 4);
     return;
   }
-  (void)snprintf(text, sizeof text, "%.1f %%", 100 * fabs(right - left));
-  change_emit_text(emit, right < left ? '-' : '+', text);
+  change_emit_text(emit, right < left ? '-' : '+', tool_share_text(fabs(right - left), text));
 }
 
 static void figure_emit_value(tool_emit* emit, const diff_figure* figure) {

@@ -123,7 +123,7 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   tool_emit_uint(emit, "allocations", "allocations", r->allocations);
   tool_emit_uint(emit, "blocks_before", r->blocks_before > 0 ? "blocks already there" : NULL,
                  r->blocks_before);
-  tool_emit_bytes(emit, "bytes_before", r->blocks_before > 0 ? "  requested" : NULL, r->bytes_before);
+  tool_emit_bytes(emit, "requested_before", r->blocks_before > 0 ? "  requested" : NULL, r->bytes_before);
   tool_emit_uint(emit, "skipped", r->skipped > 0 ? "releases of unknown blocks" : NULL, r->skipped);
   comparison_emit(emit, r, o->checks);
   memory_emit(emit, r);
@@ -164,7 +164,7 @@ static tide_status replay_run(const tool_recording* recording, tide_replay_optio
 // the question is what they need.
 static int limit_set(const tool_call* call, const tool_recording* recording, tide_replay_options* o,
                      tool_limit* limit) {
-  const int status = tool_limit_choose(call, recording, limit);
+  const int status = tool_limit_choose(call, recording, NULL, limit);
   if (o->scale != 1 && !limit->is_given) limit->bytes = TIDE_NO_LIMIT;
   o->limit = limit->bytes;
   o->infers_limit = o->checks && !limit->is_given;

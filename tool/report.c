@@ -6,6 +6,7 @@
 // statement about another setting comes from a replay with it.
 #include "report.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "steps.h"
@@ -64,13 +65,10 @@ static bool report_may_gain(const tool_diagnosis* r) {
 
 // Finds the limit of the run, and calls to empty_cache.
 static bool report_compare(tool_diagnosis* r) {
-  r->recording = (tool_recording){ .trace = r->trace, .device = r->device };
-  r->recording.is_from_start = r->faults.is_from_start;
-  r->recording.has_settings = tide_trace_get_about(r->trace).settings != 0;
-  r->recording.reserved_bytes = r->has_segments ? r->peaks.reserved.bytes : 0;
-  if (tide_replay_new(r->trace, r->device, NULL, &r->recording.replay) != TIDE_OK) return false;
+  const tool_limits* const refusals = r->has_segments ? &r->limits : NULL;
+  if (!tool_recording_begin(r->trace, r->device, r->ledger, &r->recording)) return false;
   (void)tool_recording_compare(&r->recording);
-  if (tool_limit_choose(r->call, &r->recording, &r->limit) != TOOL_DONE) return false;
+  if (tool_limit_choose(r->call, &r->recording, refusals, &r->limit) != TOOL_DONE) return false;
   if (tool_limit_is_shown(&r->limit)) {
     r->limits.at_least = r->limit.at_least;
     r->limits.less_than = r->limit.less_than;
@@ -90,9 +88,13 @@ static void report_try(tool_diagnosis* r) {
   r->trials.replay = r->recording.replay;
   r->trials.limit = r->limit.bytes;
   r->trials.is_quick = true;
+  (void)tool_trials_add_recorded(&r->trials, &recorded);
+  tool_trials_take(&r->trials, &r->recording, tool_limit_is_recorded(&r->limit, &r->recording));
+  tool_trials_run(&r->trials);
+  const bool shows_trials = r->refusal_count > 0 && r->knows_reserved;
+  if (!shows_trials) tool_trials_end_early(&r->trials, &r->recording);
   tool_trials_add_usual(&r->trials, &recorded, false);
   tool_trials_run(&r->trials);
-  if (tool_limit_is_recorded(&r->limit, &r->recording)) tool_trials_repeat(&r->trials, &r->recording.result);
   r->advice = tool_trials_advise(&r->trials, &r->recording);
   tool_costs_find(&r->trials, &r->recording, &r->why, &r->costs);
 }
@@ -126,6 +128,17 @@ void tool_words_add_size(tool_words* w, const char* before, uint64_t bytes, cons
   tool_words_add(w, "%s%s%s", before, tool_size_text(bytes, size), behind);
 }
 
+void tool_words_add_share(tool_words* w, const char* before, double share, const char* behind) {
+  char text[TOOL_SHARE_TEXT];
+  tool_words_add(w, "%s%s%s", before, tool_share_text(share, text), behind);
+}
+
+// Nothing if more was live than reserved, by a recording that contradicts itself.
+static void words_add_utilisation(const tool_diagnosis* r, tool_words* w) {
+  const double share = report_utilisation(r);
+  if (isfinite(share)) tool_words_add_share(w, " (utilisation ", share, ")");
+}
+
 // How often requests were refused, and when and how large the first was.
 static void words_add_refusal(const tool_diagnosis* r, tool_words* w) {
   const tool_moment moment = tool_moment_of(r->trace, r->device, r->refusals[0].at);
@@ -150,7 +163,7 @@ static void advice_to_set(const tool_diagnosis* r, tool_words* advice) {
                       " at the peak");
   tool_words_add_size(advice, ", ", tool_advice_saved(&r->advice), " less");
   if (!r->advice.is_recorded) tool_words_add(advice, " than %s", tool_advice_than(&r->recording));
-  tool_words_add(advice, " (%.0f %%).", 100 * tool_advice_share(&r->advice));
+  tool_words_add_share(advice, " (", tool_advice_share(&r->advice), ").");
 }
 
 static void advice_of_refusal(const tool_diagnosis* r, tool_words* advice) {
@@ -212,7 +225,7 @@ static void finding_of_why(const tool_why* why, tool_words* finding) {
 static void finding_of_loss(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   tool_words_add_size(finding, "Reserved memory reached ", r->peaks.reserved.bytes, "");
   tool_words_add_size(finding, ", but at most ", r->peaks.live.bytes, " were live at once");
-  tool_words_add(finding, " (utilisation %.0f %%)", 100 * report_utilisation(r));
+  words_add_utilisation(r, finding);
   tool_words_add_size(finding, ": fragmentation cost ", report_cost(r), ".");
   finding_of_why(&r->why, finding);
   advice_of_loss(r, advice);
@@ -224,7 +237,7 @@ static void finding_of_end(const tool_diagnosis* r, tool_words* finding, tool_wo
   const uint64_t bytes = tool_where_bytes(&r->where, cause);
   tool_words_add_size(finding, "Only the final state is known: ", r->where.reserved, " are reserved");
   tool_words_add_size(finding, ", of which ", r->peaks.live.bytes, " are live");
-  tool_words_add(finding, " (utilisation %.0f %%)", 100 * report_utilisation(r));
+  words_add_utilisation(r, finding);
   if (bytes > 0) {
     tool_words_add_size(finding, "; the largest part of the rest, ", bytes, "");
     tool_words_add(finding, " (%s), is %s", tool_cause_describe(cause).label,
@@ -239,7 +252,8 @@ static void finding_of_end(const tool_diagnosis* r, tool_words* finding, tool_wo
 static void finding_of_good_use(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   tool_words_add_size(finding, "Memory is used well: reserved memory reached ", r->peaks.reserved.bytes, "");
   tool_words_add_size(finding, ", and ", r->peaks.live.bytes, " of it were live at once");
-  tool_words_add(finding, " (utilisation %.0f %%).", 100 * report_utilisation(r));
+  words_add_utilisation(r, finding);
+  tool_words_add(finding, ".");
   if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   else
     tool_words_add(

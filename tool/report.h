@@ -63,6 +63,8 @@ typedef struct tool_words {
 void tool_words_add(tool_words* w, const char* format, ...) __attribute__((format(printf, 2, 3)));
 // Adds a size between two texts.
 void tool_words_add_size(tool_words* w, const char* before, uint64_t bytes, const char* behind);
+// Adds a share between two texts, as tables have it.
+void tool_words_add_share(tool_words* w, const char* before, double share, const char* behind);
 
 // Why memory is reserved at the peak: a paragraph, and everything (report_why.c). Prints nothing if segments
 // were not recorded.

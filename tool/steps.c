@@ -108,8 +108,7 @@ static void step_emit(tool_emit* emit, const tide_step* items, size_t i, size_t 
   tool_emit_bytes(emit, NULL, NULL, step->peak_bytes);
   tool_emit_uint(emit, NULL, NULL, step->peak_at);
   const double share = tool_share(step->peak_at - step->first, step->end - step->first);
-  tool_emit_real(emit, NULL, NULL, share, 4);
-  tool_emit_format(emit, NULL, NULL, "%.0f %%", 100 * share);
+  tool_emit_share(emit, NULL, NULL, share);
   tool_emit_change(emit, NULL, NULL, step->live_before, step->live_bytes);
   tool_emit_bytes(emit, NULL, NULL, step->live_bytes);
   tool_emit_bytes(emit, NULL, NULL, step->reserved_bytes);
@@ -129,8 +128,7 @@ static void steps_emit_table(tool_emit* emit, const tool_call* call, const tide_
     { "entries", "entries" },
     { "peak_allocated", "peak allocated" },
     { "peak_entry", NULL },
-    { "peak_share", NULL },
-    { NULL, "at" },
+    { "peak_share", "at" },
     { "growth", "growth" },
     { "live", "live at the end" },
     { "peak_reserved", "reserved" },
@@ -224,8 +222,7 @@ static void leak_emit_row(tool_emit* emit, const tool_steps* s, const tide_leak*
   tool_emit_uint(emit, NULL, NULL, leak->growing_steps);
   tool_emit_uint(emit, NULL, NULL, leak->first_step);
   tool_emit_uint(emit, NULL, NULL, leak->last_step);
-  tool_emit_real(emit, NULL, NULL, leak->certainty, 4);
-  tool_emit_format(emit, NULL, NULL, "%.0f %%", 100 * leak->certainty);
+  tool_emit_share(emit, NULL, NULL, leak->certainty);
   tool_emit_uint(emit, NULL, NULL, leak->blocks);
   tool_emit_bytes(emit, NULL, NULL, leak->bytes);
   tool_emit_uint(emit, NULL, NULL, leak->smallest);
@@ -285,8 +282,7 @@ void tool_leaks_emit(tool_emit* emit, const tool_call* call, const tool_steps* s
     { "growing_steps", "growing steps" },
     { "first_step", "first" },
     { "last_step", "last" },
-    { "certainty", NULL },
-    { NULL, "certainty" },
+    { "certainty", "certainty" },
     { "blocks", NULL },
     { "bytes", NULL },
     { "smallest", NULL },

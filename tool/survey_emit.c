@@ -212,7 +212,7 @@ static rank_columns columns_of(const survey_answer* a) {
   return list;
 }
 
-// "reserved 110 % above the median", or what makes the figures doubtful.
+// "reserved 110.0 % above the median", or what makes the figures doubtful.
 static const char* remark_of(const survey_answer* a, const tool_survey_row* row, char out[LABEL_TEXT]) {
   uint64_t value = 0;
   if (row->error != NULL) return row->error;
@@ -220,11 +220,12 @@ static const char* remark_of(const survey_answer* a, const tool_survey_row* row,
     const uint64_t median = a->j->spreads[row->outlier_of].median;
     (void)tool_survey_figure_of(row, (tool_survey_figure)row->outlier_of, &value);
     const char* const label = figures[row->outlier_of].label;
-    const double percent = median > 0 ? 100 * ((double)value / (double)median - 1) : 0;
+    const double change = median > 0 ? (double)value / (double)median - 1 : 0;
+    char share[TOOL_SHARE_TEXT];
     if (median == 0) (void)snprintf(out, LABEL_TEXT, "outlier: %s, the median is 0", label);
     else
-      (void)snprintf(out, LABEL_TEXT, "outlier: %s %.0f %% %s median", label, fabs(percent),
-                     percent < 0 ? "below" : "above");
+      (void)snprintf(out, LABEL_TEXT, "outlier: %s %s %s median", label, tool_share_text(fabs(change), share),
+                     change < 0 ? "below" : "above");
     return out;
   }
   if (row->is_cut) return "its end is missing";

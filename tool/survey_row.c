@@ -106,7 +106,7 @@ static void row_note_trials(tool_survey_row* row, const tool_trials* trials) {
 
 static bool row_limit(const tool_call* call, tool_survey_row* row, const tool_recording* r) {
   tool_limit limit;
-  if (tool_limit_choose(call, r, &limit) != TOOL_DONE) return false;
+  if (tool_limit_choose(call, r, NULL, &limit) != TOOL_DONE) return false;
   row->limit = limit.bytes;
   row->is_limit_inferred = !limit.is_given && limit.bytes != TIDE_NO_LIMIT;
   return tool_limit_is_recorded(&limit, r);
@@ -124,8 +124,8 @@ static void row_replay(const tool_call* call, tool_survey_row* row, tool_recordi
     const bool is_same = row_limit(call, row, r);
     trials->limit = row->limit;
     tool_trials_add_usual(trials, &recorded, false);
+    tool_trials_take(trials, r, is_same);
     tool_trials_run(trials);
-    if (is_same) tool_trials_repeat(trials, &r->result);
     const tool_advice advice = tool_trials_advise(trials, r);
     row->is_proof = advice.verdict != TOOL_VERDICT_UNKNOWN;
     row->needs = advice.recorded_bytes;

@@ -378,7 +378,7 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
   islands_emit(emit, w);
   tool_recording_emit_odd(emit, w->recording.odd_entries);
   tool_emit_uint(emit, "blocks_before", NULL, 0);
-  tool_emit_uint(emit, "bytes_before", NULL, 0);
+  tool_emit_uint(emit, "requested_before", NULL, 0);
   empties_emit(emit, &w->recording);
   verdict_emit(emit, w);
   tool_emit_uint(emit, "device", NULL, w->recording.device);
@@ -399,7 +399,7 @@ static int whatif_work(const tool_call* call, whatif* w) {
   w->trials.replay = w->recording.replay;
   if (tool_recording_compare(&w->recording) != TIDE_OK)
     return tool_fail("%s: %s", w->recording.file, tool_error());
-  int status = tool_limit_choose(call, &w->recording, &w->limit);
+  int status = tool_limit_choose(call, &w->recording, NULL, &w->limit);
   if (status == TOOL_DONE)
     status =
         tool_needed_find(w->recording.trace, w->recording.device, w->recording.live_bytes, NULL, &w->needed);
@@ -409,8 +409,8 @@ static int whatif_work(const tool_call* call, whatif* w) {
   if (policies != NULL) status = trials_add_words(&w->trials, policies);
   if (status != TOOL_DONE) return status;
   if (!w->recording.is_from_start) return tool_cut_answer(call, &w->recording, &w->limit, &w->trials);
+  tool_trials_take(&w->trials, &w->recording, tool_limit_is_recorded(&w->limit, &w->recording));
   tool_trials_run(&w->trials);
-  if (tool_limit_is_recorded(&w->limit, &w->recording)) tool_trials_repeat(&w->trials, &w->recording.result);
   qsort(w->trials.rows, w->trials.count, sizeof w->trials.rows[0], compare_rows);
   w->advice = tool_trials_advise(&w->trials, &w->recording);
   status = whatif_emit(call, w);

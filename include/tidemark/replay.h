@@ -58,6 +58,9 @@ typedef struct tide_replay_options {
   bool has_one_stream;  // all requests are made on one stream; releases wait as recorded
   bool has_one_pool;    // all private pools are one, which keeps its memory to the end
   bool never_waits;     // a release is complete at once
+  // Ends the run soon after it has reserved more bytes than this; TIDE_NO_LIMIT: never. The result's
+  // peak_reserved is above it if, and only if, that of the whole run is. Not possible with `checks`.
+  uint64_t stops_above;
 } tide_replay_options;
 // clang-format off
 #define TIDE_REPLAY_OPTIONS_INIT                                                                  \
@@ -67,7 +70,7 @@ typedef struct tide_replay_options {
     TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(scale, 1), \
     TIDE_FIELD(scales_all, false), TIDE_FIELD(infers_limit, false), \
     TIDE_FIELD(has_one_stream, false), TIDE_FIELD(has_one_pool, false), \
-    TIDE_FIELD(never_waits, false) }
+    TIDE_FIELD(never_waits, false), TIDE_FIELD(stops_above, TIDE_NO_LIMIT) }
 // clang-format on
 
 #define TIDE_REPLAY_TENTHS 10

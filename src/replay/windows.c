@@ -85,7 +85,7 @@ static void check_call(check_run* c, tide_status status) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Events of the run
+// Entries of the run
 
 static bool kind_is_like(const check_run* c, uint8_t kind, uint8_t action) {
   switch (kind) {
@@ -106,7 +106,7 @@ static bool kind_is_like(const check_run* c, uint8_t kind, uint8_t action) {
 
 static bool kind_is_release(uint8_t kind) { return kind >= TIDE__STEP_FREE && kind <= TIDE__STEP_DONE; }
 
-// Is the event that of the step, apart from its address? A release at once has two events.
+// Is the entry that of the step, apart from its address? A release at once has two entries.
 static bool step_is_like(const check_run* c, const tide__step* want, const tide_trace_entry* got) {
   if (!kind_is_like(c, want->kind, got->action)) return false;
   if (kind_is_release(want->kind)) return true;

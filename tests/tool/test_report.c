@@ -594,7 +594,7 @@ T_TEST(test_report__report_names_the_main_cause_beside_a_setting_that_saves_litt
   T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
 
   T_STR_HAS(answer, "\"advice\": \"Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: ");
-  T_STR_HAS(answer, " less (11 %). Allocate on one stream. In a replay with all requests on one stream, ");
+  T_STR_HAS(answer, " less (11.1 %). Allocate on one stream. In a replay with all requests on one stream, ");
   T_STR_HAS(answer, "reserve 100.00 MiB at the peak, 170.00 MiB less.");
 }
 
