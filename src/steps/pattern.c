@@ -29,6 +29,7 @@
 #define ANCHORS_MOST 4096u  // of one distance, that are compared with each other
 #define ANCHOR_SUPPORT 3u   // anchors of one distance, of sequences
 #define DISTANCE_PART 16u   // distances are about the same if they differ by less than one part in so many
+#define DISTANCE_OWN 32u    // of a distance, at least one sequence in so many is its own
 #define STREAMS 64u         // streams that are told apart when the busiest is looked for
 
 // The allocations of a stream.
@@ -300,10 +301,12 @@ static const anchor* anchors_lowest(const anchor* anchors, size_t count, uint32_
 }
 
 // The support that a distance of sequences needs. Neighbours support each other, so a few prove nothing. A
-// short step has only a few.
+// short step has only a few. If nearly all of a long distance is made of shorter ones, it is not a step, but
+// something between steps, such as an evaluation.
 static uint32_t support_needed(uint32_t distance, uint64_t mask) {
-  const uint32_t all = distance / 2 < GRAM ? distance / 2 : GRAM;
-  const uint32_t kept = (uint32_t)(all / (mask + 1));
+  const uint32_t neighbours = distance / 2 < GRAM ? distance / 2 : GRAM;
+  const uint32_t own = distance / DISTANCE_OWN;
+  const uint32_t kept = (uint32_t)((own > neighbours ? own : neighbours) / (mask + 1));
   return kept > ANCHOR_SUPPORT ? kept : ANCHOR_SUPPORT;
 }
 
