@@ -24,7 +24,7 @@ int tool_axis_from_name(const char* name);
 #define TOOL_AXIS_LENGTH (UINT64_C(1) << 52)
 
 // Where entries lie on the x axis, as whole numbers. Invariants:
-//   [X1] places[i] <= places[i + 1] < length <= TOOL_AXIS_LENGTH, unless every step has a place
+//   [X1] places[i] <= places[i + 1] < length <= TOOL_AXIS_LENGTH
 //   [X2] a time that is missing, or earlier than one before it, counts as the latest time before it
 typedef struct tool_axis {
   tool_axis_kind kind;
@@ -65,11 +65,11 @@ typedef struct tool_extent {
 } tool_extent;
 
 typedef struct tool_timeline {
-  size_t count;                               // of buckets
-  tool_extent* curves[TOOL_CURVE_COUNT];      // owned; by bucket
-  uint64_t* entries;                          // owned; how many each bucket has
-  tide_ledger_peak peaks[TOOL_CURVE_COUNT];   // of the whole recording
-  uint64_t places[TOOL_CURVE_COUNT];          // of the peaks on the axis
+  size_t count;                              // of buckets
+  tool_extent* curves[TOOL_CURVE_COUNT];     // owned; by bucket
+  uint64_t* entries;                         // owned; how many each bucket has
+  tide_ledger_peak peaks[TOOL_CURVE_COUNT];  // of the whole recording
+  uint64_t places[TOOL_CURVE_COUNT];         // of the peaks on the axis
 } tool_timeline;
 
 // Follows all entries once and fills `count` buckets (above 0, at most 4096) of equal width. The entry at
