@@ -19,7 +19,7 @@ endif()
 # last of them. ./dev uses the file to estimate the remaining time.
 set(TIDEMARK_TEST_COSTS pytorch_versions=20 pytorch_shim_2.8_torch=5 pytorch_shim_2.8_tide=5
     pytorch_shim_2.11_torch=5 pytorch_shim_2.11_tide=5 pytorch_shim_2.14_torch=5 pytorch_shim_2.14_tide=5
-    command=15 command_numbers=60 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
+    command=15 command_numbers=60 plot=45 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
     survey=60 command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
     oracle=50 long_recording=4 command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
     test_cpu_threads=9 test_tide=8 test_recordings=8 fuzz_plan=8 test_verify_random=7 test_tide_order=6
@@ -126,6 +126,7 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
     tidemark_test(stacks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/stacks")
     tidemark_test(leaks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/leaks")
   endif()
+  tidemark_test(plot "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/plot")
   tidemark_test(survey "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/survey")
   tidemark_test(oracle "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/oracle/run")
   tidemark_test(long_recording "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-large")

@@ -10,7 +10,7 @@
 // 1, 2 or 5 times a power of ten, so that about `count` of them make the whole (above 0).
 double tool_ticks_step(double whole, double count);
 
-// The ticks of an axis from 0 to `whole`, in a unit that suits it. Tick i is at i * step, in units of `whole`.
+// The ticks of an axis from 0 to `whole`, in a unit that suits it. Tick i is at i * step.
 typedef struct tool_ticks {
   double step;
   int count;         // the last tick

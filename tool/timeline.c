@@ -43,6 +43,7 @@ static void axis_take_steps(tool_axis* axis, const tide_step* items, size_t coun
       axis->places[k] = i * TOOL_AXIS_STEP_PLACES + (k - items[i].first) * TOOL_AXIS_STEP_PLACES / entries;
   }
   axis->length = (uint64_t)count * TOOL_AXIS_STEP_PLACES;
+  axis->before = items[0].is_whole ? 0 : 1;
 }
 
 bool tool_axis_init(tool_axis* axis, tool_axis_kind kind, const tide_trace* trace, size_t device,

@@ -33,6 +33,7 @@ typedef struct tool_axis {
   uint64_t length;    // at least 1
   uint64_t first_ns;  // TIME: the time at place 0
   unsigned shift;     // TIME: a place is 2^shift ns; 0 unless a recording lasts over 50 days
+  double before;      // STEP: 1 if something precedes the first step; it has the width of a step
 } tool_axis;
 
 // Makes the axis. Steps (may be NULL) are needed for TOOL_AXIS_STEP: each item of tide_steps_items() has the
@@ -47,8 +48,12 @@ void tool_axis_fini(tool_axis* axis);
 uint64_t tool_axis_place(const tool_axis* axis, uint64_t entry);
 // The place of a time: of the first entry that is not earlier, unless the axis has times itself.
 uint64_t tool_axis_place_of_time(const tool_axis* axis, const tide_trace_entry* entries, uint64_t time_ns);
-// A place in units for people: milliseconds since the first entry, entries, or steps.
+// The distance of a place from the beginning of the axis, in milliseconds, entries, or steps.
 double tool_axis_value(const tool_axis* axis, uint64_t place);
+// The same for people, where step N is from N - 1 to N.
+static inline double tool_axis_number(const tool_axis* axis, uint64_t place) {
+  return tool_axis_value(axis, place) - axis->before;
+}
 
 typedef enum tool_curve {
   TOOL_CURVE_RESERVED,
