@@ -17,7 +17,7 @@ endif()
 
 # The approximate seconds of tests that take more than one. Long tests start first, so that no processor waits for the
 # last of them. ./dev uses the file to estimate the remaining time.
-set(TIDEMARK_TEST_COSTS oracle=45 pytorch_versions=20 survey=20 test_roundtrip=16 command=15 install=15 preload=15
+set(TIDEMARK_TEST_COSTS oracle=45 pytorch_versions=20 plot=20 survey=20 test_roundtrip=16 command=15 install=15 preload=15
     command_numbers=14 fuzz_cpu=14 prop_device=12 cuts=10 dev=10 leaks=9 test_cpu_threads=9 fuzz_plan=8
     test_recordings=8 test_tide=8 test_verify_random=7 leaks_jobs=6 prop_tide=6 test_ledger=6 test_optimum=6
     test_tide_order=6 command_why=5 prop_pinned=5 prop_plan=5 prop_soak=5 pytorch_shim_2.11_tide=5
@@ -133,6 +133,7 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
     tidemark_test(long_recording "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-large")
     tidemark_test(recordings_tide "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-tide")
   endif()
+  tidemark_test(plot "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/plot")
   tidemark_test(survey "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/survey")
 elseif(TARGET tidemark_tool)
   message(STATUS "python3 not found: the test of the command as a whole is off")

@@ -152,6 +152,14 @@ void tool_emit_words(tool_emit* emit, const char* format, ...) {
   free(text);
 }
 
+void tool_emit_drawing(tool_emit* emit, const char* lines) {
+  if (emit->is_json) return;
+  block_begin(emit, false);
+  (void)fputs(lines, emit->out);
+}
+
+bool tool_emit_has_color(const tool_emit* emit) { return emit->has_color; }
+
 // ---------------------------------------------------------------------------------------------------
 // Values
 

@@ -10,10 +10,10 @@
 #include "tidemark/base.h"
 #include "tool.h"
 
-const tool_verb* const tool_verbs[] = { &tool_info,   &tool_report,  &tool_leaks,    &tool_replay,
-                                        &tool_whatif, &tool_diff,    &tool_survey,   &tool_plan,
-                                        &tool_verify, &tool_convert, &tool_machines, &tool_top,
-                                        NULL };
+const tool_verb* const tool_verbs[] = { &tool_info,   &tool_report, &tool_plot,    &tool_leaks,
+                                        &tool_replay, &tool_whatif, &tool_diff,    &tool_survey,
+                                        &tool_plan,   &tool_verify, &tool_convert, &tool_machines,
+                                        &tool_top,    NULL };
 
 #define NAME_MAX_LETTERS 24
 #define TYPO_LETTERS 2
@@ -112,10 +112,11 @@ static int line_run(int argc, char** argv) {
   return named_verb_run(argc - 1, argv + 1);
 }
 
-// SIGPIPE ends the program silently, even if the parent process ignores the signal.
+// SIGPIPE ends the program silently, even if the parent process ignores the signal. A verb that fails has
+// said why, also if it could not write.
 int main(int argc, char** argv) {
   (void)signal(SIGPIPE, SIG_DFL);
   const int status = line_run(argc, argv);
-  if (fflush(stdout) != 0) return tool_output_failed();
+  if (fflush(stdout) != 0 || (status == TOOL_DONE && ferror(stdout))) return tool_output_failed();
   return status;
 }

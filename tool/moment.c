@@ -41,22 +41,32 @@ static void ranges_end(open_ranges* open, const char* name) {
   }
 }
 
-static const char* range_at(const tide_trace* trace, size_t device, uint64_t time_ns) {
+bool tool_annotation_next(const tide_trace* trace, size_t device, size_t* at, tool_annotation* out) {
   const tide_intern* const names = tide_trace_names(trace);
   const tide_value list = tide_intern_value(names, tide_trace_get_about(trace).annotations);
-  if (list.kind != TIDE_VALUE_LIST) return NULL;
-  open_ranges open = { .count = 0 };
-  for (size_t i = 0; i < list.count; i++) {
-    const uint32_t item = (uint32_t)list.items[i];
+  if (list.kind != TIDE_VALUE_LIST) return false;
+  while (*at < list.count) {
+    const uint32_t item = (uint32_t)list.items[(*at)++];
     const char* const name = value_text(names, item, "name");
     const char* const stage = value_text(names, item, "stage");
     int64_t on = 0;
     int64_t time_us = 0;
     if (name == NULL || stage == NULL || !value_int(names, item, "time_us", &time_us)) continue;
     if (value_int(names, item, "device", &on) && on != (int64_t)device) continue;
-    if (time_us < 0 || (uint64_t)time_us > time_ns / 1000) continue;
-    if (strcmp(stage, "START") == 0) ranges_begin(&open, name);
-    else ranges_end(&open, name);
+    if (time_us < 0) continue;
+    *out = (tool_annotation){ name, strcmp(stage, "START") == 0, (uint64_t)time_us };
+    return true;
+  }
+  return false;
+}
+
+static const char* range_at(const tide_trace* trace, size_t device, uint64_t time_ns) {
+  open_ranges open = { .count = 0 };
+  tool_annotation next;
+  for (size_t at = 0; tool_annotation_next(trace, device, &at, &next);) {
+    if (next.time_us > time_ns / 1000) continue;
+    if (next.is_start) ranges_begin(&open, next.name);
+    else ranges_end(&open, next.name);
   }
   return open.count > 0 ? open.names[open.count - 1] : NULL;
 }

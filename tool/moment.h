@@ -21,6 +21,16 @@ tool_moment tool_moment_of(const tide_trace* trace, size_t device, uint64_t at);
 #define TOOL_MOMENT_TEXT 512
 const char* tool_moment_text(const tool_moment* moment, char out[TOOL_MOMENT_TEXT]);
 
+// Where a range of the program begins or ends, from the snapshot's annotations.
+typedef struct tool_annotation {
+  const char* name;  // borrowed from the trace
+  bool is_start;
+  uint64_t time_us;
+} tool_annotation;
+
+// The next annotation of a device, from item *at on; moves *at behind it. Returns false at the end.
+bool tool_annotation_next(const tide_trace* trace, size_t device, size_t* at, tool_annotation* out);
+
 // The time of the first entry that has one, and the time to the last. Returns false if no entry has a time.
 bool tool_device_times(const tide_trace* trace, size_t device, uint64_t* out_first_ns, uint64_t* out_span_ns);
 

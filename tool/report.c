@@ -420,6 +420,7 @@ static int report_answer(tool_diagnosis* r) {
   if (advice.length > 0) tool_emit_words(emit, "%s %s", finding.text, advice.text);
   else tool_emit_words(emit, "%s", finding.text);
   tool_steps_emit_warning(emit, &steps);
+  status = tool_diagnosis_emit_timeline(emit, r);
   tool_emit_text(emit, "finding", NULL, finding.text);
   tool_emit_text(emit, "advice", NULL, advice.length > 0 ? advice.text : NULL);
   tool_advice_emit(emit, &r->advice);
@@ -434,7 +435,7 @@ static int report_answer(tool_diagnosis* r) {
   tool_diagnosis_emit_peak(emit, r);
   tool_steps_emit_report(emit, r->call, &steps);
   tool_steps_fini(&steps);
-  status = tool_devices_emit(emit, r->call, r->trace, r->device, &r->peaks);
+  if (status == TOOL_DONE) status = tool_devices_emit(emit, r->call, r->trace, r->device, &r->peaks);
   if (status == TOOL_DONE) return tool_emit_end(emit);
   tool_emit_drop(emit);
   return status;
@@ -443,6 +444,7 @@ static int report_answer(tool_diagnosis* r) {
 static int report_work(tool_diagnosis* r) {
   int status = tool_top_parse(r->call, REPORT_TOP, &r->top);
   if (status == TOOL_DONE) status = tool_stacks_parse(r->call, &r->stacks);
+  if (status == TOOL_DONE) status = tool_timeline_parse(r->call, &r->has_timeline);
   if (status == TOOL_DONE) status = tool_trace_read(r->call->operands[0], &r->trace);
   if (status != TOOL_DONE) return status;
   tool_sites_init(&r->sites, r->trace);
@@ -471,6 +473,8 @@ static const tool_option report_options[] = {
   TOOL_STACKS_OPTIONS,
   { "steps", 0, NULL, "show a table of the steps of the run" },
   TOOL_STEP_OPTION,
+  { "timeline", 0, "WHEN",
+    "when to draw memory over time: auto (on a terminal that shows UTF-8; the default), always or never" },
   { NULL, 0, NULL, NULL },
 };
 

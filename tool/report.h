@@ -30,6 +30,7 @@ typedef struct tool_diagnosis {
   bool has_segments;
   bool knows_reserved;
   size_t top;
+  bool has_timeline;  // it is drawn
   tide_ledger* ledger;
   tool_sites sites;
   tool_stacks_options stacks;
@@ -65,6 +66,11 @@ void tool_words_add(tool_words* w, const char* format, ...) __attribute__((forma
 void tool_words_add_size(tool_words* w, const char* before, uint64_t bytes, const char* behind);
 // Adds a share between two texts, as tables have it.
 void tool_words_add_share(tool_words* w, const char* before, double share, const char* behind);
+
+// Reads --timeline; draws reserved and allocated memory over time, or over the entries of a recording without
+// times (report_timeline.c). On failure they print why and return TOOL_USAGE.
+int tool_timeline_parse(const tool_call* call, bool* out);
+int tool_diagnosis_emit_timeline(tool_emit* emit, const tool_diagnosis* r);
 
 // Why memory is reserved at the peak: a paragraph, and everything (report_why.c). Prints nothing if segments
 // were not recorded.

@@ -203,6 +203,10 @@ void tool_emit_title(tool_emit* emit, const char* format, ...) __attribute__((fo
 // A paragraph, wrapped to the width of the terminal (at most 100), only in text.
 void tool_emit_words(tool_emit* emit, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
+// Lines that are printed as they are, only in text; text from a file must be sanitised. And is text coloured?
+void tool_emit_drawing(tool_emit* emit, const char* lines);
+bool tool_emit_has_color(const tool_emit* emit);
+
 // One fact: `"key": value` in JSON; a line "label   value" with aligned values in text. If the label is NULL,
 // it is only in JSON; if the key is NULL, only in text.
 void tool_emit_uint(tool_emit* emit, const char* key, const char* label, uint64_t value);
@@ -263,6 +267,7 @@ extern const tool_verb* const tool_verbs[];
 
 extern const tool_verb tool_info;
 extern const tool_verb tool_report;
+extern const tool_verb tool_plot;
 extern const tool_verb tool_leaks;
 extern const tool_verb tool_replay;
 extern const tool_verb tool_whatif;

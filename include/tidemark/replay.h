@@ -138,6 +138,11 @@ TIDE_API void tide_replay_free(tide_replay* replay);
 // The settings of the recording, which PyTorch writes into a snapshot. What is not recorded has its default.
 TIDE_API tide_device_options tide_replay_recorded_options(const tide_replay* replay);
 
+// Where the last run with `checks` found that the cache was emptied; before such a run, where nothing else
+// explains the recording. Stores the numbers of the entries before which it was emptied, ascending, as far as
+// `capacity` allows, and returns how many there are. After the last entry the number is that of all entries.
+TIDE_API size_t tide_replay_empties(const tide_replay* replay, uint64_t* out, size_t capacity);
+
 // Replays once. The cache is empty at first, unless the recording begins in the middle. Then the figures are
 // those from there on; of the run before, nothing is known. NULL options are the defaults. A replay can be
 // run any number of times. A mismatch is not an error: all other figures are then those of a run without

@@ -289,3 +289,14 @@ tide_device_options tide_replay_recorded_options(const tide_replay* replay) {
   const tide_device_options defaults = TIDE_DEVICE_OPTIONS_INIT;
   return replay != NULL ? tide__recorded_options(replay->script.trace) : defaults;
 }
+
+size_t tide_replay_empties(const tide_replay* replay, uint64_t* out, size_t capacity) {
+  if (replay == NULL) return 0;
+  const tide__script* const script = &replay->script;
+  const tide__empties* const found = &replay->found;
+  for (size_t i = 0; i < found->count && i < capacity && out != NULL; i++) {
+    const size_t step = found->steps[i];
+    out[i] = step < script->step_count ? script->steps[step].entry : script->entry_count;
+  }
+  return found->count;
+}

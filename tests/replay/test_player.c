@@ -354,6 +354,31 @@ T_TEST(test_player__empties_the_cache_where_nothing_else_can_have_been) {
   tide_trace_free(trace);
 }
 
+// The release has two entries, so the memory is given back by the seventh.
+T_TEST(test_player__says_where_the_cache_was_emptied) {
+  tide_trace* const sure = trace_of_emptying(true);
+  tide_trace* const guessed = trace_of_emptying(false);
+  tide_replay* const replay = replay_of(guessed);
+  tide_replay* const replay_of_sure = replay_of(sure);
+  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+  uint64_t at = 0;
+
+  T_EQ(tide_replay_empties(replay_of_sure, &at, 1), 1);
+  T_EQ(at, 6);
+  T_EQ(tide_replay_empties(replay, &at, 1), 0);
+  options.checks = true;
+  T_EQ(run_with(replay, &options).inferred_empty_cache, 1);
+  T_EQ(tide_replay_empties(replay, NULL, 0), 1);
+  at = 0;
+  T_EQ(tide_replay_empties(replay, &at, 1), 1);
+  T_EQ(at, 6);
+  T_EQ(tide_replay_empties(NULL, &at, 1), 0);
+  tide_replay_free(replay);
+  tide_replay_free(replay_of_sure);
+  tide_trace_free(guessed);
+  tide_trace_free(sure);
+}
+
 T_TEST(test_player__empties_where_a_run_that_compared_found_so) {
   tide_trace* const trace = trace_of_emptying(false);
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
