@@ -21,7 +21,7 @@ set(TIDEMARK_TEST_COSTS pytorch_versions=20 pytorch_shim_2.8_torch=5 pytorch_shi
     pytorch_shim_2.11_torch=5 pytorch_shim_2.11_tide=5 pytorch_shim_2.14_torch=5 pytorch_shim_2.14_tide=5
     command=15 command_numbers=60 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
     survey=60 command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
-    oracle=50 long_recording=4 command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
+    oracle=50 python=30 long_recording=4 command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
     test_cpu_threads=9 test_tide=8 test_recordings=8 fuzz_plan=8 test_verify_random=7 test_tide_order=6
     test_optimum=6 test_ledger=6 prop_tide=6 test_profile_optimum=5 prop_soak=5 prop_plan=5 prop_pinned=5
     test_plan_limits=4 test_pinned_faults=4 test_cpu_fork=4 fuzz_pinned=4 test_threads=3 test_shares=3
@@ -126,6 +126,10 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
     tidemark_test(stacks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/stacks")
     tidemark_test(leaks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/leaks")
   endif()
+  if(NOT TIDEMARK_SANITIZE STREQUAL "thread" AND NOT TIDEMARK_FUZZ)  # that sanitizer cannot be loaded into Python
+    tidemark_test(python "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/python/run" "${PROJECT_BINARY_DIR}")
+    set_property(TEST python APPEND PROPERTY ENVIRONMENT "CC=${CMAKE_C_COMPILER}")
+  endif()
   tidemark_test(survey "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/survey")
   tidemark_test(oracle "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/oracle/run")
   tidemark_test(long_recording "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-large")
@@ -133,7 +137,7 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
   tidemark_test(command_why "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/why")
   tidemark_test(recordings_tide "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-tide")
 elseif(TARGET tidemark_tool)
-  message(STATUS "python3 not found: the test of the command as a whole is off")
+  message(STATUS "python3 not found: the tests of the command as a whole and of the Python package are off")
 endif()
 
 if(TIDEMARK_EXAMPLES)
