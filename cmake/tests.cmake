@@ -17,7 +17,8 @@ endif()
 
 # The approximate seconds of tests that take more than one. Long tests start first, so that no processor waits for the
 # last of them. ./dev uses the file to estimate the remaining time.
-set(TIDEMARK_TEST_COSTS oracle=45 pytorch_versions=20 plot=20 survey=20 test_roundtrip=16 command=15 install=15 preload=15
+set(TIDEMARK_TEST_COSTS oracle=45 python=30 pytorch_versions=20 plot=20 survey=20 test_roundtrip=16 command=15
+    install=15 preload=15
     command_numbers=14 fuzz_cpu=14 prop_device=12 cuts=10 dev=10 leaks=9 test_cpu_threads=9 fuzz_plan=8
     test_recordings=8 test_tide=8 test_verify_random=7 leaks_jobs=6 prop_tide=6 test_ledger=6 test_optimum=6
     test_tide_order=6 command_why=5 prop_pinned=5 prop_plan=5 prop_soak=5 pytorch_shim_2.11_tide=5
@@ -52,7 +53,7 @@ set(TIDEMARK_TESTS_OF_ONE_THREAD prop_graph prop_ledger replay_fuzz_graph replay
     test_planner_results test_planner_sizes test_pprof test_problem test_profile_auto test_profile_faults
     test_profile_file test_profile_optimum test_profile_plan test_profile_recordings test_profile_upstream
     test_profile_verify test_recorded test_recordings test_records test_refusals test_rmm
-    test_roundtrip test_size test_steps test_stitch test_survey test_tide_chaos test_trace test_tree test_verify test_verify_random)
+    test_roundtrip test_size test_steps test_stitch test_survey test_tide_chaos test_timeline test_trace test_tree test_verify test_verify_random)
 
 # Programs whose own code takes most of the time: oracles and brute force.
 set(TIDEMARK_TESTS_THAT_COMPUTE "^(prop_|replay_fuzz_|test_(graph_layout|ledger|optimum|profile_optimum|verify_random)$)")
@@ -134,9 +135,13 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
     tidemark_test(recordings_tide "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-tide")
   endif()
   tidemark_test(plot "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/plot")
+  if(NOT TIDEMARK_SANITIZE STREQUAL "thread" AND NOT TIDEMARK_FUZZ)  # that sanitizer cannot be loaded into Python
+    tidemark_test(python "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/python/run" "${PROJECT_BINARY_DIR}")
+    set_property(TEST python APPEND PROPERTY ENVIRONMENT "CC=${CMAKE_C_COMPILER}")
+  endif()
   tidemark_test(survey "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/survey")
 elseif(TARGET tidemark_tool)
-  message(STATUS "python3 not found: the test of the command as a whole is off")
+  message(STATUS "python3 not found: the tests of the command as a whole and of the Python package are off")
 endif()
 
 if(TIDEMARK_EXAMPLES)
