@@ -57,7 +57,7 @@ static int panel_compare(const tool_call* call, tool_panel* panel, tool_recordin
   if (panel->entry_count > 0 && !tide_trace_get_about(r->trace).has_steps &&
       tide_replay_new(r->trace, r->device, NULL, &r->replay) == TIDE_OK)
     (void)tool_recording_compare(r);
-  return tool_limit_choose(call, r, &panel->limit);
+  return tool_limit_choose(call, r, NULL, &panel->limit);
 }
 
 static int panel_axis(const tool_plotting* p, tool_panel* panel, const tide_trace* trace,
