@@ -143,7 +143,8 @@ static uint64_t bytes_not_clearly_more(uint64_t than) {
   return than + than / (100 / TOOL_ADVICE_PERCENT - 1);
 }
 
-// A row that needs clearly more than another, or not clearly less than the recorded setting, is not suggested.
+// A row that needs clearly more than another, or not clearly less than the recorded setting, is not
+// suggested.
 static uint64_t trials_most(const tool_trials* trials, const tool_trial* row) {
   const uint64_t recorded = trials->recorded_bytes;
   uint64_t most = recorded != 0 ? bytes_clearly_less(recorded) : TIDE_NO_LIMIT;

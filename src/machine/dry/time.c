@@ -115,8 +115,8 @@ static void streams_bury(tide__dry* dry) {
   }
 }
 
-// Work that waits for other work, or for a stream that is held, has no time at which it ends. Whatever makes it
-// ready sets has_work.
+// Work that waits for other work, or for a stream that is held, has no time at which it ends. Whatever makes
+// it ready sets has_work.
 void tide__dry_settle(tide__soft* soft) {
   tide__dry* dry = tide__dry_of(soft);
   if (tide__load_seq(&dry->has_work) == 0 && tide__load_relaxed(&dry->now) < tide__load_seq(&dry->due))
