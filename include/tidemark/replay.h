@@ -58,6 +58,10 @@ typedef struct tide_replay_options {
   bool has_one_stream;  // all requests are made on one stream; releases wait as recorded
   bool has_one_pool;    // all private pools are one, which keeps its memory to the end
   bool never_waits;     // a release is complete at once
+  // (optional) Gets reserved memory over time: curve[i] is the most that was reserved at an entry from
+  // i * entries / curve_count on and before that of i + 1. Not possible with `checks`.
+  uint64_t* curve;
+  size_t curve_count;
 } tide_replay_options;
 // clang-format off
 #define TIDE_REPLAY_OPTIONS_INIT                                                                  \
@@ -67,7 +71,7 @@ typedef struct tide_replay_options {
     TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(scale, 1), \
     TIDE_FIELD(scales_all, false), TIDE_FIELD(infers_limit, false), \
     TIDE_FIELD(has_one_stream, false), TIDE_FIELD(has_one_pool, false), \
-    TIDE_FIELD(never_waits, false) }
+    TIDE_FIELD(never_waits, false), TIDE_FIELD(curve, NULL), TIDE_FIELD(curve_count, 0) }
 // clang-format on
 
 #define TIDE_REPLAY_TENTHS 10
@@ -145,6 +149,10 @@ TIDE_API tide_device_options tide_replay_recorded_options(const tide_replay* rep
 // Cost:    about 50 ns per entry, 120 ns with checks; the latter again for each wrong guess.
 TIDE_API TIDE_NODISCARD tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* options,
                                                     tide_replay_result* out);
+
+// Was the cache emptied at one of the entries from `first` to `last`? The last run with `checks` decides; or
+// before one, only what nothing else explains.
+TIDE_API bool tide_replay_is_emptied(const tide_replay* replay, uint64_t first, uint64_t last);
 
 TIDE_END_DECLS
 #endif

@@ -59,6 +59,13 @@ typedef struct tide__tile {
   bool is_made_up;
 } tide__tile;
 
+// Is told about every change. A range that begins is one that was added, before it is merged with others.
+typedef struct tide__layout_watch {
+  void (*on_tile)(void* user, tide_ledger_event event, const tide__tile* tile);
+  void (*on_range)(void* user, tide_ledger_event event, const tide__span* span, uint64_t from, uint64_t to);
+  void* user;
+} tide__layout_watch;
+
 // [L3] totals are the sums over spans and over tiles that are not inactive
 typedef struct tide__layout {
   const tide_heap* heap;     // borrowed until fini
@@ -72,6 +79,7 @@ typedef struct tide__layout {
   uint64_t generation;        // of the sums of spans; at least 1
   tide__stock span_stock;
   tide__stock tile_stock;
+  const tide__layout_watch* watch;  // borrowed; NULL: nobody is told
 } tide__layout;
 
 // What a change contradicted.

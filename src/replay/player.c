@@ -95,7 +95,7 @@ static tide_status run_play(plain_run* run, tide_replay_result* result) {
   const tide__empties* const found = &run->replay->found;
   while (!run_is_over(run)) {
     TIDE_TRY(run_empty(run));
-    tide__meter_tick(&run->meter, run->at, result);
+    TIDE_TRY(tide__meter_tick(&run->meter, run->at, result));
     size_t end = tide__min(run->meter.next, tide__min(script->step_count, run->at + RUN_STRETCH));
     if (run->empty < found->count) end = tide__min(end, found->steps[run->empty]);
     TIDE_TRY(run_stretch(run, end));
@@ -199,6 +199,8 @@ tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* opti
   TIDE_REQUIRE(
       !whole.checks || !is_other, TIDE_ERR_ARGUMENT,
       "replay_run: a run with one stream, one pool or no waits cannot be compared with the recording");
+  TIDE_REQUIRE(!whole.checks || whole.curve == NULL, TIDE_ERR_ARGUMENT,
+               "replay_run: a run that is compared with the recording has no curve");
   const uint64_t begin_ns = tide__sys_clock_ns();
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   TIDE_TRY(whole.checks ? run_checked(replay, &whole, &result) : run_plain(replay, &whole, &result));
@@ -262,6 +264,25 @@ void tide_replay_free(tide_replay* replay) {
   tide__script_fini(&replay->script);
   tide__heap_release(replay->heap, replay->found.steps, replay->found.capacity, sizeof *replay->found.steps);
   tide__heap_release(replay->heap, replay, 1, sizeof *replay);
+}
+
+// The entry before which the cache is emptied for the i-th time.
+static uint64_t emptied_at(const tide_replay* replay, size_t i) {
+  const tide__script* const script = &replay->script;
+  const size_t step = replay->found.steps[i];
+  return step < script->step_count ? script->steps[step].entry : script->entry_count;
+}
+
+bool tide_replay_is_emptied(const tide_replay* replay, uint64_t first, uint64_t last) {
+  if (replay == NULL) return false;
+  size_t low = 0;
+  size_t high = replay->found.count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (emptied_at(replay, middle) < first) low = middle + 1;
+    else high = middle;
+  }
+  return low < replay->found.count && emptied_at(replay, low) <= last;
 }
 
 tide_device_options tide_replay_recorded_options(const tide_replay* replay) {
