@@ -58,7 +58,7 @@ size_t tool_device_default(const tide_trace* trace) {
 // ---------------------------------------------------------------------------------------------------
 // What they have
 
-static bool device_has_data(const tide_trace* trace, size_t device) {
+bool tool_device_has_data(const tide_trace* trace, size_t device) {
   return device_entry_count(trace, device) > 0 || tool_device_has_segments(trace, device);
 }
 
@@ -99,9 +99,9 @@ static int rows_emit(tool_emit* emit, const tide_trace* trace, size_t described,
   const size_t count = tool_device_count(trace);
   int status = TOOL_DONE;
   tool_emit_table(emit, "devices", columns, sizeof columns / sizeof columns[0]);
-  if (device_has_data(trace, described)) device_emit(emit, trace, described, peaks);
+  if (tool_device_has_data(trace, described)) device_emit(emit, trace, described, peaks);
   for (size_t i = 0; i < count && status == TOOL_DONE; i++) {
-    if (i != described && device_has_data(trace, i)) status = device_follow(emit, trace, i);
+    if (i != described && tool_device_has_data(trace, i)) status = device_follow(emit, trace, i);
   }
   tool_emit_table_end(emit);
   return status;
@@ -118,7 +118,7 @@ static void choice_emit(tool_emit* emit, const tool_call* call, const tide_trace
 int tool_devices_emit(tool_emit* emit, const tool_call* call, const tide_trace* trace, size_t described,
                       const tide_ledger_peaks* peaks) {
   size_t count = 0;
-  for (size_t i = 0; i < tool_device_count(trace); i++) count += device_has_data(trace, i);
+  for (size_t i = 0; i < tool_device_count(trace); i++) count += tool_device_has_data(trace, i);
   if (count < 2 && !call->is_json) return TOOL_DONE;
   tool_emit_title(emit, "Devices");
   if (count > 1) choice_emit(emit, call, trace, described);

@@ -34,9 +34,11 @@ typedef struct trial_workers {
 // ---------------------------------------------------------------------------------------------------
 // One row
 
-static bool trial_replay(trial_workers* workers, tool_trial* row, uint64_t limit, bool stops,
-                         tide_replay_result* out) {
+static bool trial_replay_into(trial_workers* workers, tool_trial* row, uint64_t limit, bool stops,
+                              uint64_t* curve, tide_replay_result* out) {
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+  options.curve = curve;
+  options.curve_count = workers->trials->curve_count;
   options.device = &row->device;
   options.limit = limit;
   options.stops_at_oom = stops;
@@ -47,6 +49,11 @@ static bool trial_replay(trial_workers* workers, tool_trial* row, uint64_t limit
   (void)pthread_cond_signal(&workers->changed);
   (void)pthread_mutex_unlock(&workers->lock);
   return row->status == TIDE_OK;
+}
+
+static bool trial_replay(trial_workers* workers, tool_trial* row, uint64_t limit, bool stops,
+                         tide_replay_result* out) {
+  return trial_replay_into(workers, row, limit, stops, NULL, out);
 }
 
 // Does it serve every request under a limit? If so, this is the smallest memory so far.
@@ -105,7 +112,7 @@ static void trial_search_below(trial_workers* workers, tool_trial* row, uint64_t
 static void trial_run(trial_workers* workers, tool_trial* row) {
   const uint64_t limit = workers->trials->limit;
   row->result = (tide_replay_result)TIDE_REPLAY_RESULT_INIT;
-  bool is_run = trial_replay(workers, row, limit, false, &row->result);
+  bool is_run = trial_replay_into(workers, row, limit, false, row->curve, &row->result);
   if (!is_run || workers->trials->is_quick) return;
   tide_replay_result free = row->result;
   if (limit != TIDE_NO_LIMIT) is_run = trial_replay(workers, row, TIDE_NO_LIMIT, false, &free);
