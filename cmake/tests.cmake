@@ -20,7 +20,7 @@ endif()
 set(TIDEMARK_TEST_COSTS pytorch_versions=20 pytorch_shim_2.8_torch=5 pytorch_shim_2.8_tide=5
     pytorch_shim_2.11_torch=5 pytorch_shim_2.11_tide=5 pytorch_shim_2.14_torch=5 pytorch_shim_2.14_tide=5
     command=15 command_numbers=60 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
-    survey=60 command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
+    survey=60 view=30 command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
     oracle=50 long_recording=4 command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
     test_cpu_threads=9 test_tide=8 test_recordings=8 fuzz_plan=8 test_verify_random=7 test_tide_order=6
     test_optimum=6 test_ledger=6 prop_tide=6 test_profile_optimum=5 prop_soak=5 prop_plan=5 prop_pinned=5
@@ -112,8 +112,10 @@ endforeach()
 find_program(TIDEMARK_PYTHON python3)
 mark_as_advanced(TIDEMARK_PYTHON)
 set(TIDEMARK_COMMAND_PARTS)
+set(TIDEMARK_VIEW_PARTS)
 if(TIDEMARK_SANITIZE STREQUAL "thread")
   set(TIDEMARK_COMMAND_PARTS plan whatif)  # the verbs that start threads
+  set(TIDEMARK_VIEW_PARTS settings)
 endif()
 if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
   tidemark_test(command "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run" ${TIDEMARK_COMMAND_PARTS})
@@ -126,6 +128,7 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
     tidemark_test(stacks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/stacks")
     tidemark_test(leaks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/leaks")
   endif()
+  tidemark_test(view "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/view" ${TIDEMARK_VIEW_PARTS})
   tidemark_test(survey "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/survey")
   tidemark_test(oracle "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/oracle/run")
   tidemark_test(long_recording "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-large")

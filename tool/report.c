@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#define REPORT_MOST 8     // times what was reserved; a setting that needs more is not tried to its end
 #define REPORT_LOSS 0.05  // share of reserved memory that fragmentation may cost without being reported
 
 static double report_utilisation(const tool_diagnosis* r) {
@@ -80,6 +81,8 @@ static void report_try(tool_diagnosis* r) {
   r->trials.replay = r->recording.replay;
   r->trials.limit = r->limit.bytes;
   r->trials.is_quick = true;
+  r->trials.most =
+      r->recording.reserved_bytes > UINT64_MAX / REPORT_MOST ? 0 : REPORT_MOST * r->recording.reserved_bytes;
   tool_trials_add_usual(&r->trials, &recorded, false);
   tool_trials_run(&r->trials);
   if (tool_limit_is_recorded(&r->limit, &r->recording)) tool_trials_repeat(&r->trials, &r->recording.result);

@@ -20,6 +20,7 @@
 #define THREADS_MAX 64
 #define ROW_REPLAYS 14u  // the approximate number for one row, until more is known about it
 #define SHOW_NS 50000000
+#define GUARD_PARTS 256  // of the entries, after which a replay may be given up
 
 typedef struct trial_workers {
   tool_trials* trials;  // borrowed
@@ -34,11 +35,30 @@ typedef struct trial_workers {
 // ---------------------------------------------------------------------------------------------------
 // One row
 
-static bool trial_replay_into(trial_workers* workers, tool_trial* row, uint64_t limit, bool stops,
-                              uint64_t* curve, tide_replay_result* out) {
+// What is reserved while a replay runs, and what ends it.
+typedef struct trial_guard {
+  uint64_t* curve;  // borrowed during the replay
+  size_t count;
+  uint64_t most;  // 0: nothing ends it
+} trial_guard;
+
+static bool guard_allows(void* user, uint64_t done, uint64_t count) {
+  const trial_guard* const guard = user;
+  (void)done;
+  (void)count;
+  for (size_t i = 0; guard->most != 0 && i < guard->count; i++) {
+    if (guard->curve[i] > guard->most) return false;
+  }
+  return true;
+}
+
+static bool trial_replay_guarded(trial_workers* workers, tool_trial* row, uint64_t limit, bool stops,
+                                 trial_guard guard, tide_replay_result* out) {
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-  options.curve = curve;
-  options.curve_count = workers->trials->curve_count;
+  options.curve = guard.curve;
+  options.curve_count = guard.count;
+  options.on_progress = guard_allows;
+  options.user = &guard;
   options.device = &row->device;
   options.limit = limit;
   options.stops_at_oom = stops;
@@ -53,7 +73,16 @@ static bool trial_replay_into(trial_workers* workers, tool_trial* row, uint64_t 
 
 static bool trial_replay(trial_workers* workers, tool_trial* row, uint64_t limit, bool stops,
                          tide_replay_result* out) {
-  return trial_replay_into(workers, row, limit, stops, NULL, out);
+  return trial_replay_guarded(workers, row, limit, stops, (trial_guard){ .curve = NULL }, out);
+}
+
+// The first replay of a row, under the limit of the trials, with its curve.
+static bool trial_replay_first(trial_workers* workers, tool_trial* row) {
+  uint64_t parts[GUARD_PARTS] = { 0 };
+  const tool_trials* const trials = workers->trials;
+  trial_guard guard = { row->curve, trials->curve_count, trials->most };
+  if (guard.curve == NULL) guard = (trial_guard){ parts, GUARD_PARTS, trials->most };
+  return trial_replay_guarded(workers, row, trials->limit, false, guard, &row->result);
 }
 
 // Does it serve every request under a limit? If so, this is the smallest memory so far.
@@ -112,7 +141,7 @@ static void trial_search_below(trial_workers* workers, tool_trial* row, uint64_t
 static void trial_run(trial_workers* workers, tool_trial* row) {
   const uint64_t limit = workers->trials->limit;
   row->result = (tide_replay_result)TIDE_REPLAY_RESULT_INIT;
-  bool is_run = trial_replay_into(workers, row, limit, false, row->curve, &row->result);
+  bool is_run = trial_replay_first(workers, row);
   if (!is_run || workers->trials->is_quick) return;
   tide_replay_result free = row->result;
   if (limit != TIDE_NO_LIMIT) is_run = trial_replay(workers, row, TIDE_NO_LIMIT, false, &free);

@@ -26,6 +26,7 @@ typedef struct tool_trial {
 typedef struct tool_trials {
   tide_replay* replay;  // borrowed
   uint64_t limit;       // TIDE_NO_LIMIT: none
+  uint64_t most;        // a row that reserves more is given up, with a status; 0: none is
   bool is_quick;        // skip the search for the smallest memory
   size_t threads;       // to use at most; 0: one for each processor
   size_t curve_count;   // parts of the curves

@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Lanes, the rows of the picture of addresses: ranges that overlap at different times share one, and so do
-// neighbouring ranges of an expandable segment. They are numbered by address.
+// neighbouring ranges of expandable segments. They are numbered by address.
 #include <stdlib.h>
 
 #include "view.h"
@@ -16,28 +16,23 @@ static int range_order(const void* a, const void* b) {
   return (left > right) - (left < right);
 }
 
-static bool ranges_are_one(const tool_view_range* lower, const tool_view_range* upper) {
-  return (lower->flags & upper->flags & TOOL_VIEW_EXPANDABLE) != 0 && lower->stream == upper->stream;
-}
-
-// Takes the next range in the order of addresses. `highest` is the one that ends last in the lane so far.
-static const tool_view_range* lane_add(tool_view_memory* m, tool_view_range* range,
-                                       const tool_view_range* highest) {
+// Takes the next range in the order of addresses. `grows` says whether an expandable range ends where the
+// lane does; returns the same for the new end.
+static bool lane_add(tool_view_memory* m, tool_view_range* range, bool grows) {
   const uint64_t end = range->address + range->bytes;
+  const bool is_expandable = (range->flags & TOOL_VIEW_EXPANDABLE) != 0;
   tool_view_lane* lane = m->lane_count > 0 ? &m->lanes[m->lane_count - 1] : NULL;
-  const bool is_inside = lane != NULL && (range->address < lane->end ||
-                                          (range->address == lane->end && ranges_are_one(highest, range)));
+  const bool is_inside =
+      lane != NULL && (range->address < lane->end || (range->address == lane->end && grows && is_expandable));
   if (!is_inside) {
     lane = &m->lanes[m->lane_count++];
-    *lane = (tool_view_lane){ range->address, end };
-    highest = range;
+    *lane = (tool_view_lane){ range->address, range->address };
   }
   range->lane = (uint32_t)m->lane_count - 1;
-  if (end > lane->end) {
-    lane->end = end;
-    highest = range;
-  }
-  return highest;
+  if (end < lane->end) return grows;
+  grows = is_expandable || (end == lane->end && grows);
+  lane->end = end;
+  return grows;
 }
 
 static uint64_t unit_find(const tool_view_memory* m) {
@@ -55,8 +50,8 @@ void tool_view_lanes_find(tool_view_memory* m) {
   }
   if (count > 1) qsort(order, count, sizeof *order, range_order);
   m->lanes = tool_alloc(count + 1, sizeof *m->lanes);
-  const tool_view_range* highest = NULL;
-  for (size_t i = 0; i < count; i++) highest = lane_add(m, order[i], highest);
+  bool grows = false;
+  for (size_t i = 0; i < count; i++) grows = lane_add(m, order[i], grows);
   free(order);
   m->unit = unit_find(m);
 }
