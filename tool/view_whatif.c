@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The settings whose reserved memory the page shows over time: the recorded one, the suggested one, Tidemark's
-// own policy, PyTorch's expandable segments and its defaults, and the best of the others that were tried.
+// The settings whose reserved memory the page shows over time: the recorded one, the suggested one,
+// Tidemark's own policy, PyTorch's expandable segments and its defaults, and the best of the others that were
+// tried.
 #include <stdlib.h>
 #include <string.h>
 
