@@ -55,7 +55,7 @@ static tide__oddity follow_alloc(tide__layout* layout, const tide_trace_entry* e
 static tide__oddity follow_request(tide__layout* layout, const tide_trace_entry* entry) {
   tide__tile* const tile = tide__layout_find(layout, entry->address);
   if (tile == NULL || tile->state != TIDE_BLOCK_ALLOCATED) return TIDE__ODD_UNKNOWN;
-  tide__layout_set_state(layout, tile, TIDE_BLOCK_PENDING);
+  tide__layout_let_wait(layout, tile);
   return TIDE__ODD_NONE;
 }
 

@@ -145,8 +145,14 @@ static tide__tile* tile_merge(tide__layout* layout, tide__tile* tile) {
 // ---------------------------------------------------------------------------------------------------
 // Telling
 
-static void tile_tell(const tide__layout* layout, tide_ledger_event event, const tide__tile* tile) {
-  if (layout->watch != NULL) layout->watch->on_tile(layout->watch->user, event, tile);
+// Nobody is told most of the time, and then these cost a test.
+__attribute__((cold, noinline)) static void watch_tell_tile(const tide__layout_watch* watch,
+                                                            tide_ledger_event event, const tide__tile* tile) {
+  watch->on_tile(watch->user, event, tile);
+}
+
+static inline void tile_tell(const tide__layout* layout, tide_ledger_event event, const tide__tile* tile) {
+  if (layout->watch != NULL) watch_tell_tile(layout->watch, event, tile);
 }
 
 static void range_tell(const tide__layout* layout, tide_ledger_event event, const tide__span* span,
@@ -162,11 +168,15 @@ static uint64_t live_bytes(uint64_t requested) {
 }
 
 void tide__layout_set_state(tide__layout* layout, tide__tile* tile, tide_block_state state) {
-  const bool waits = tile->state == TIDE_BLOCK_ALLOCATED && state == TIDE_BLOCK_PENDING;
   if (tile->state == TIDE_BLOCK_ALLOCATED) layout->totals.allocated_bytes -= tile->bytes;
   tile->state = (uint8_t)state;
-  if (waits) tile_tell(layout, TIDE_LEDGER_WAITS, tile);
   if (tile->state == TIDE_BLOCK_ALLOCATED) layout->totals.allocated_bytes += tile->bytes;
+}
+
+void tide__layout_let_wait(tide__layout* layout, tide__tile* tile) {
+  layout->totals.allocated_bytes -= tile->bytes;
+  tile->state = TIDE_BLOCK_PENDING;
+  tile_tell(layout, TIDE_LEDGER_WAITS, tile);
 }
 
 // Gives an inactive tile to a request.

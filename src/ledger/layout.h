@@ -120,8 +120,10 @@ bool tide__layout_has_room(const tide__layout* layout, uint64_t address, uint64_
 
 // The active block that begins at an address, or NULL.
 tide__tile* tide__layout_find(tide__layout* layout, uint64_t address);
-// Between ALLOCATED and PENDING.
+// Between ALLOCATED and PENDING. Nobody is told.
 void tide__layout_set_state(tide__layout* layout, tide__tile* tile, tide_block_state state);
+// From ALLOCATED to PENDING.
+void tide__layout_let_wait(tide__layout* layout, tide__tile* tile);
 // Makes a block inactive and merges it with its neighbours.
 void tide__layout_release(tide__layout* layout, tide__tile* tile);
 
