@@ -17,17 +17,16 @@ endif()
 
 # The approximate seconds of tests that take more than one. Long tests start first, so that no processor waits for the
 # last of them. ./dev uses the file to estimate the remaining time.
-set(TIDEMARK_TEST_COSTS pytorch_versions=20 pytorch_shim_2.8_torch=5 pytorch_shim_2.8_tide=5
-    pytorch_shim_2.11_torch=5 pytorch_shim_2.11_tide=5 pytorch_shim_2.14_torch=5 pytorch_shim_2.14_tide=5
-    command=15 command_numbers=60 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
-    survey=60 view=30 command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
-    oracle=50 long_recording=4 command=15 preload=15 install=15 dev=10 test_roundtrip=16 fuzz_cpu=14 prop_device=12
-    test_cpu_threads=9 test_tide=8 test_recordings=8 fuzz_plan=8 test_verify_random=7 test_tide_order=6
-    test_optimum=6 test_ledger=6 prop_tide=6 test_profile_optimum=5 prop_soak=5 prop_plan=5 prop_pinned=5
-    test_plan_limits=4 test_pinned_faults=4 test_cpu_fork=4 fuzz_pinned=4 test_threads=3 test_shares=3
-    prop_profile=3 prop_ledger=3 prop_graph=3 prop_faults=3 prop_cpu=3 fuzz_profile=3 fuzz_graph=3
-    test_stream=2 test_profile_recordings=2 test_incremental=2 test_crowds=2 pytorch=2
-    headers=2)
+set(TIDEMARK_TEST_COSTS oracle=45 python=30 pytorch_versions=20 plot=20 survey=20 view=30 test_roundtrip=16 command=15
+    install=15 preload=15
+    command_numbers=14 fuzz_cpu=14 prop_device=12 cuts=10 dev=10 leaks=9 test_cpu_threads=9 fuzz_plan=8
+    test_recordings=8 test_tide=8 test_verify_random=7 leaks_jobs=6 prop_tide=6 test_ledger=6 test_optimum=6
+    test_tide_order=6 command_why=5 prop_pinned=5 prop_plan=5 prop_soak=5 pytorch_shim_2.11_tide=5
+    pytorch_shim_2.11_torch=5 pytorch_shim_2.14_tide=5 pytorch_shim_2.14_torch=5 pytorch_shim_2.8_tide=5
+    pytorch_shim_2.8_torch=5 test_profile_optimum=5 fuzz_pinned=4 test_cpu_fork=4 test_pinned_faults=4
+    test_plan_limits=4 fuzz_graph=3 fuzz_profile=3 prop_cpu=3 prop_faults=3 prop_graph=3 prop_ledger=3
+    prop_profile=3 stacks=3 test_shares=3 test_threads=3 headers=2 long_recording=2 pytorch=2 test_crowds=2
+    test_fallback=2 test_incremental=2 test_profile_recordings=2 test_stream=2)
 set(TIDEMARK_TEST_COSTS_FILE "${PROJECT_BINARY_DIR}/test_costs")
 file(WRITE "${TIDEMARK_TEST_COSTS_FILE}" "")
 
@@ -54,7 +53,7 @@ set(TIDEMARK_TESTS_OF_ONE_THREAD prop_graph prop_ledger replay_fuzz_graph replay
     test_planner_results test_planner_sizes test_pprof test_problem test_profile_auto test_profile_faults
     test_profile_file test_profile_optimum test_profile_plan test_profile_recordings test_profile_upstream
     test_profile_verify test_recorded test_recordings test_records test_refusals test_rmm
-    test_roundtrip test_size test_steps test_stitch test_survey test_tide_chaos test_trace test_tree test_verify test_verify_random test_watch)
+    test_roundtrip test_size test_steps test_stitch test_survey test_tide_chaos test_timeline test_trace test_tree test_verify test_verify_random test_watch)
 
 # Programs whose own code takes most of the time: oracles and brute force.
 set(TIDEMARK_TESTS_THAT_COMPUTE "^(prop_|replay_fuzz_|test_(graph_layout|ledger|optimum|profile_optimum|verify_random)$)")
@@ -127,16 +126,25 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
                   "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run-top")
     tidemark_test(stacks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/stacks")
     tidemark_test(leaks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/leaks")
+    tidemark_test(manual "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/manual")
+    tidemark_test(plot "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/plot")
+    tidemark_test(leaks_jobs "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/leaks-jobs")
+    tidemark_test(oracle "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/oracle/run")
+    tidemark_test(cuts "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/cuts")
+    tidemark_test(command_why "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/why")
+  endif()
+  if(NOT TIDEMARK_SANITIZE)  # these measure, or compare figures of many replays
+    tidemark_test(long_recording "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-large")
+    tidemark_test(recordings_tide "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-tide")
+  endif()
+  if(NOT TIDEMARK_SANITIZE STREQUAL "thread" AND NOT TIDEMARK_FUZZ)  # that sanitizer cannot be loaded into Python
+    tidemark_test(python "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/python/run" "${PROJECT_BINARY_DIR}")
+    set_property(TEST python APPEND PROPERTY ENVIRONMENT "CC=${CMAKE_C_COMPILER}")
   endif()
   tidemark_test(view "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/view" ${TIDEMARK_VIEW_PARTS})
   tidemark_test(survey "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/survey")
-  tidemark_test(oracle "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/oracle/run")
-  tidemark_test(long_recording "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-large")
-  tidemark_test(cuts "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/cuts")
-  tidemark_test(command_why "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/why")
-  tidemark_test(recordings_tide "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-tide")
 elseif(TARGET tidemark_tool)
-  message(STATUS "python3 not found: the test of the command as a whole is off")
+  message(STATUS "python3 not found: the tests of the command as a whole and of the Python package are off")
 endif()
 
 if(TIDEMARK_EXAMPLES)

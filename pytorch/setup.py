@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Adds what the package needs at run time: the library, its headers, the sources of the shim, shims that are ready for
-use, and the .pth file that makes TIDEMARK_TORCH work.
+"""Adds what the package needs at run time: the library, the command, headers, the sources of the shim, shims that are ready
+for use, and the .pth file that makes TIDEMARK_TORCH work.
 
-TIDEMARK_LIB        take libtidemark.so, and libtidemark_torch.so beside it, instead of building them
+TIDEMARK_LIB        take libtidemark.so, and libtidemark_torch.so and the command beside it, instead of building them
 TIDEMARK_PREBUILD   build shims for these: interpreters that have PyTorch, or folders that contain it, separated by ":".
                     Without it the shim for the PyTorch of this interpreter is built, if it has one
 """
@@ -26,14 +26,16 @@ except ImportError:  # setuptools before 70.1
 HERE = pathlib.Path(__file__).resolve().parent
 IN_SDIST = HERE / "library"  # the C sources, in a source distribution
 TREE = IN_SDIST if IN_SDIST.exists() else HERE.parent
-OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DTIDEMARK_CHECK=0", "-DTIDEMARK_TESTS=OFF", "-DTIDEMARK_TOOL=OFF",
+# The command gets decoded data from Python, so it needs no library for compressed files.
+OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DTIDEMARK_CHECK=0", "-DTIDEMARK_TESTS=OFF", "-DTIDEMARK_TOOL=ON",
+           "-DTIDEMARK_LZMA=OFF", "-DTIDEMARK_ZLIB=OFF", "-DTIDEMARK_ZSTD=OFF", "-DTIDEMARK_MPI=OFF",
            "-DTIDEMARK_BENCH=OFF", "-DTIDEMARK_EXAMPLES=OFF", "-DTIDEMARK_PRELOAD=OFF", "-DTIDEMARK_INSTALL=OFF",
            "-DTIDEMARK_PYTORCH=ON"]
-LIBRARIES = ("libtidemark.so", "libtidemark_torch.so")
+BUILT = ("libtidemark.so", "libtidemark_torch.so", "tidemark")
 
 
 def build_library(build: pathlib.Path) -> pathlib.Path:
-    """Builds the C library with CMake; returns the folder it is in."""
+    """Builds the C library and the command with CMake; returns the folder they are in."""
     if os.environ.get("TIDEMARK_LIB"):
         return pathlib.Path(os.environ["TIDEMARK_LIB"]).resolve().parent
     build.mkdir(parents=True, exist_ok=True)
@@ -63,7 +65,7 @@ def build_shims(root: pathlib.Path) -> None:
 
 
 class BuildWithLibrary(build_py):
-    """Builds the C library and copies it into the package."""
+    """Builds the C library and the command, and copies them into the package."""
 
     def run(self) -> None:
         root = pathlib.Path(self.build_lib).resolve()
@@ -76,7 +78,7 @@ class BuildWithLibrary(build_py):
         built = build_library(pathlib.Path(self.get_finalized_command("build").build_temp).resolve() / "library")
         for folder in ("lib", "include/tidemark", "shim"):
             (package / folder).mkdir(parents=True, exist_ok=True)
-        for name in LIBRARIES:
+        for name in BUILT:
             if (built / name).exists():
                 shutil.copy2((built / name).resolve(), package / "lib" / name)
         for header in (TREE / "include" / "tidemark").glob("*.h"):
@@ -96,7 +98,7 @@ class SdistWithLibrary(sdist):
         for source in (*HERE.glob("shim*.cpp"), *HERE.glob("shim*.h"), HERE / "hooks.cpp", HERE / "tidemark.pth",
                        HERE / "backend.py"):
             shutil.copy2(source, base)
-        for name in ("src", "include", "cmake"):
+        for name in ("src", "include", "cmake", "tool"):
             shutil.copytree(TREE / name, base / "library" / name, dirs_exist_ok=True)
         (base / "library" / "pytorch").mkdir(exist_ok=True)
         for name in ("CMakeLists.txt", "LICENSE", "pytorch/hooks.cpp"):

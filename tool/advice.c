@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "base/arith.h"
+
 // The settings to try. Garbage collection has no effect without a limit.
 static const struct {
   const char* settings;
@@ -56,8 +58,14 @@ tool_trial* tool_trials_add(tool_trials* trials, const tide_device_options* devi
   return row;
 }
 
+tool_trial* tool_trials_add_recorded(tool_trials* trials, const tide_device_options* recorded) {
+  tool_trial* const row = tool_trials_add(trials, recorded);
+  row->is_recorded = true;
+  return row;
+}
+
 void tool_trials_add_usual(tool_trials* trials, const tide_device_options* recorded, bool all) {
-  tool_trials_add(trials, recorded)->is_recorded = true;
+  (void)tool_trials_add_recorded(trials, recorded);
   for (uint32_t policy = 0; all && tool_policy_names[policy] != NULL; policy++) {
     tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
     device.policy = policy;
@@ -71,12 +79,15 @@ void tool_trials_add_usual(tool_trials* trials, const tide_device_options* recor
   }
 }
 
-void tool_trials_repeat(tool_trials* trials, const tide_replay_result* result) {
+void tool_trials_take(tool_trials* trials, const tool_recording* recording, bool is_same) {
+  const bool is_run = recording->is_compared && recording->result.limit == trials->limit;
   for (size_t i = 0; i < trials->count; i++) {
     tool_trial* const row = &trials->rows[i];
-    if (!row->is_recorded || row->status != TIDE_OK) continue;
-    row->result = *result;
-    row->is_repeated = true;
+    if (!row->is_recorded || (!is_same && !is_run)) continue;
+    row->result = recording->result;
+    row->is_repeated = is_same;
+    row->is_known = true;
+    row->is_done = trials->is_quick;
   }
 }
 
@@ -100,7 +111,7 @@ static const tool_trial* trials_recorded(const tool_trials* trials) {
 
 // Can it be suggested? It serves every request and, if the recorded setting does too, needs clearly less.
 static bool trial_is_better(const tool_trial* trial, uint64_t recorded_bytes) {
-  return trial->is_torch && !trial->is_recorded && tool_trial_fits(trial) &&
+  return trial->is_torch && !trial->is_recorded && !trial->is_stopped && tool_trial_fits(trial) &&
          (recorded_bytes == 0 || tool_is_clearly_less(trial_needs(trial), recorded_bytes));
 }
 
@@ -125,6 +136,27 @@ static bool trial_is_preferred(const tool_trial* trial, const tool_trial* other)
                 tool_policy_settings(&other->device, texts[1])) < 0;
 }
 
+// The largest number that is clearly less than a number of bytes, and the largest (or a little more) that
+// bytes are not clearly less than.
+static uint64_t bytes_clearly_less(uint64_t than) { return than - than / (100 / TOOL_ADVICE_PERCENT) - 1; }
+static uint64_t bytes_not_clearly_more(uint64_t than) {
+  return than + than / (100 / TOOL_ADVICE_PERCENT - 1);
+}
+
+// A row that needs clearly more than another, or not clearly less than the recorded setting, is not
+// suggested.
+static uint64_t trials_most(const tool_trials* trials, const tool_trial* row) {
+  const uint64_t recorded = trials->recorded_bytes;
+  uint64_t most = recorded != 0 ? bytes_clearly_less(recorded) : TIDE_NO_LIMIT;
+  if (row->is_recorded) return TIDE_NO_LIMIT;
+  for (size_t i = 0; i < trials->count; i++) {
+    const tool_trial* const other = &trials->rows[i];
+    if (!other->is_done || !trial_is_better(other, recorded)) continue;
+    most = tide__min(most, bytes_not_clearly_more(trial_needs(other)));
+  }
+  return most;
+}
+
 static const tool_trial* trials_best(const tool_trials* trials, uint64_t recorded_bytes) {
   uint64_t least = UINT64_MAX;
   const tool_trial* best = NULL;
@@ -147,15 +179,30 @@ static bool recording_is_proof(const tool_trial* recorded, const tool_recording*
          !tide_trace_get_about(r->trace).has_steps;
 }
 
+// What the recorded setting needs; 0: it does not serve every request.
+static uint64_t recorded_needs(const tool_trial* recorded, const tool_recording* recording,
+                               bool* out_recorded) {
+  const uint64_t then = recording->reserved_bytes;
+  *out_recorded = false;
+  if (recorded == NULL || !tool_trial_fits(recorded)) return 0;
+  *out_recorded = then != 0 && then <= trial_needs(recorded);
+  return *out_recorded ? then : trial_needs(recorded);
+}
+
+void tool_trials_end_early(tool_trials* trials, const tool_recording* recording) {
+  bool is_recorded = false;
+  trials->recorded_bytes = recorded_needs(trials_recorded(trials), recording, &is_recorded);
+  trials->most = trials_most;
+  tide_device_options first = TIDE_DEVICE_OPTIONS_INIT;
+  first.expandable_segments = true;
+  (void)tool_trials_add(trials, &first);
+}
+
 tool_advice tool_trials_advise(const tool_trials* trials, const tool_recording* recording) {
   const tool_trial* const recorded = trials_recorded(trials);
   tool_advice advice = { .verdict = TOOL_VERDICT_UNKNOWN };
   if (!recording_is_proof(recorded, recording)) return advice;
-  if (tool_trial_fits(recorded)) {
-    const uint64_t then = recording->reserved_bytes;
-    advice.is_recorded = then != 0 && then <= trial_needs(recorded);
-    advice.recorded_bytes = advice.is_recorded ? then : trial_needs(recorded);
-  }
+  advice.recorded_bytes = recorded_needs(recorded, recording, &advice.is_recorded);
   advice.trial = trials_best(trials, advice.recorded_bytes);
   if (advice.trial != NULL) advice.verdict = TOOL_VERDICT_SET;
   else advice.verdict = advice.recorded_bytes != 0 ? TOOL_VERDICT_KEEP : TOOL_VERDICT_SHORT;

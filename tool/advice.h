@@ -12,12 +12,20 @@
 
 // Returns the row of a setting, adding it if necessary; NULL if there is no room.
 tool_trial* tool_trials_add(tool_trials* trials, const tide_device_options* device);
+tool_trial* tool_trials_add_recorded(tool_trials* trials, const tide_device_options* recorded);
 // Adds the recorded setting and the PyTorch settings that are worth trying under the limit of the trials;
 // with `all`, also settings that PyTorch does not have.
 void tool_trials_add_usual(tool_trials* trials, const tide_device_options* recorded, bool all);
 
-// Sets the result of the recorded setting to that of a comparison that repeated the recording.
-void tool_trials_repeat(tool_trials* trials, const tide_replay_result* result);
+// Takes the figures of the recorded setting from the comparison, if that ran under the limit of the trials,
+// so that the setting is not replayed again. With `is_same`, the comparison repeated the recording under a
+// limit that decides alike. The setting must have been added, and not run.
+void tool_trials_take(tool_trials* trials, const tool_recording* recording, bool is_same);
+
+// From now on, replays end when it is certain that their settings are not suggested. The recorded setting
+// must have been run; it and the advice remain exact. This also adds the setting that often needs the least:
+// run first, it shows which others need more.
+void tool_trials_end_early(tool_trials* trials, const tool_recording* recording);
 
 // Did it serve every request?
 bool tool_trial_fits(const tool_trial* trial);

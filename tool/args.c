@@ -103,6 +103,13 @@ void* tool_grow(void* memory, size_t count, size_t bytes) {
   return longer;
 }
 
+char* tool_text_copy(const char* text) {
+  if (text == NULL) return NULL;
+  char* const copy = tool_alloc(strlen(text) + 1, 1);
+  memcpy(copy, text, strlen(text) + 1);
+  return copy;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Help
 
@@ -245,8 +252,9 @@ static bool operands_take(tool_call* call, int argc, char** argv) {
   const int most = verb->operands_max;
   const int count = argc - optind;
   if (count < verb->operands_min || count > most) {
-    const char* problem = count > most ? "too many operands" : "missing operand";
-    (void)tool_fail("%s; see tidemark %s --help", problem, verb->name);
+    const char* const problem = count > most ? "too many operands" : "missing operand";
+    const char* const expected = *verb->operands != '\0' ? verb->operands : "none";
+    (void)tool_fail("%s: expected %s; see tidemark %s --help", problem, expected, verb->name);
     return false;
   }
   call->operands = argv + optind;

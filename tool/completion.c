@@ -15,6 +15,7 @@
 // The possible values of an option, separated by spaces; empty if any value is possible.
 static const char* choices_of(const char* value) {
   if (strcmp(value, "FORMAT") == 0) return TIDE_FORMAT_MAP(FORMAT_WORD);
+  if (strcmp(value, "AXIS") == 0) return "time entry step";
   return strcmp(value, "WHEN") == 0 ? "auto always never" : "";
 }
 

@@ -44,7 +44,7 @@ static bool format_choose(const tool_call* call, tide_format* out) {
   const int format = name != NULL ? tide_format_from_name(name) : format_by_name(path);
   if (format >= 0) *out = (tide_format)format;
   else if (name != NULL) (void)tool_fail("unknown format '%s'; see tidemark convert --help", name);
-  else (void)tool_fail("%s: cannot tell the format from this name; use --to", path);
+  else (void)tool_fail("%s: cannot tell the format from this name; name it with --to", path);
   return format >= 0;
 }
 
@@ -85,10 +85,10 @@ static int place_check(const tool_call* call, const tide_trace* trace, tide_form
                         format == TIDE_FORMAT_NATIVE;
   if (!tool_file_is_input(path, call->operands[0])) return TOOL_DONE;
   if (!is_whole)
-    return tool_fail("%s: would overwrite the recording, and %s keeps only part of it", path,
-                     tide_format_describe((uint32_t)format).name);
+    return tool_fail("%s: would overwrite the recording, and %s keeps only part of it; choose another name",
+                     path, tide_format_describe((uint32_t)format).name);
   if (tide_trace_get_about(trace).is_cut)
-    return tool_fail("%s: would overwrite a recording whose end is damaged", path);
+    return tool_fail("%s: would overwrite a recording whose end is damaged; choose another name", path);
   return TOOL_DONE;
 }
 
@@ -98,7 +98,7 @@ static int convert_run(const tool_call* call) {
   tide_format format = TIDE_FORMAT_COUNT;
   if (!format_choose(call, &format)) return TOOL_USAGE;
   if (is_standard && call->is_json)
-    return tool_fail("--json and the trace cannot both go to standard output");
+    return tool_fail("--json and the converted recording cannot both go to standard output");
   tide_trace* trace = NULL;
   uint64_t bytes = 0;
   int status = tool_trace_read(call->operands[0], &trace);

@@ -30,12 +30,14 @@ static bool settings_without(const char* text, const char* from, const char* to,
   return tide_device_options_parse(rest, out) == TIDE_OK;
 }
 
+// The row of a setting that was replayed to its end; NULL: none.
 static const tool_trial* trials_find(const tool_trials* trials, const tide_device_options* device) {
   char wanted[TOOL_POLICY_TEXT];
   char text[TOOL_POLICY_TEXT];
   (void)tool_policy_text(device, wanted);
   for (size_t i = 0; i < trials->count; i++) {
-    if (strcmp(tool_policy_text(&trials->rows[i].device, text), wanted) == 0) return &trials->rows[i];
+    const tool_trial* const row = &trials->rows[i];
+    if (!row->is_stopped && strcmp(tool_policy_text(&row->device, text), wanted) == 0) return row;
   }
   return NULL;
 }

@@ -65,32 +65,36 @@ static void rows_emit(tool_emit* emit, const tool_recording* r, const tool_limit
 // Words
 
 static void needs_words(const tool_recording* r, const tool_limit* limit, tool_words* w) {
-  tool_words_add_size(w, "Any setting needs at least ", r->held_bytes,
-                      ", which the program asks for at once.");
+  tool_words_add_size(w, "Every setting needs at least ", r->held_bytes,
+                      ": the program asks for that much at once.");
   if (r->reserved_bytes != 0)
-    tool_words_add_size(w, " The recorded setting reserved ", r->reserved_bytes, " in this part of the run.");
+    tool_words_add_size(w, " The recorded setting reserved ", r->reserved_bytes,
+                        " in the recorded part of the run.");
   if (limit->bytes == TIDE_NO_LIMIT) return;
-  if (is_too_small(r, limit)) tool_words_add_size(w, " So no setting runs in ", limit->bytes, ".");
-  else tool_words_add_size(w, " Whether a setting runs in ", limit->bytes, " is not known.");
+  if (is_too_small(r, limit)) tool_words_add_size(w, " So no setting fits ", limit->bytes, ".");
+  else tool_words_add_size(w, " Whether a setting fits ", limit->bytes, " is not known.");
 }
 
 static void words_emit(tool_emit* emit, const tool_recording* r, const tool_limit* limit) {
   char size[TOOL_SIZE_TEXT];
   tool_words needs = { .length = 0 };
   needs_words(r, limit, &needs);
-  tool_emit_words(emit,
-                  "The recording begins in the middle of the run: %llu blocks of %s existed before. The "
-                  "figures are those of the recorded part. What another setting would have reserved until "
-                  "then is not known, so settings are not compared.",
-                  (unsigned long long)r->result.blocks_before, tool_size_text(r->result.bytes_before, size));
+  tool_emit_words(
+      emit,
+      "The recording begins in the middle of the run: %llu blocks of %s in total existed before. "
+      "The figures are those of the recorded part. What another setting would have reserved before "
+      "is not known, so settings are not compared.",
+      (unsigned long long)r->result.blocks_before, tool_size_text(r->result.bytes_before, size));
   tool_emit_words(emit, "%s", needs.text);
   if (r->is_compared && !r->is_repeated && r->has_settings)
     tool_emit_words(emit,
-                    "A replay of the recorded part with the recorded setting does not reproduce it. First "
+                    "A replay with the recorded setting does not reproduce the recorded part. First "
                     "difference: %s.",
                     r->result.mismatch);
-  tool_emit_words(emit, "No setting is suggested: that needs a run that was recorded from its start, with "
-                        "max_entries of torch.cuda.memory._record_memory_history() large enough.");
+  tool_emit_words(emit,
+                  "No setting is suggested: that needs a recording from the start of the run. Call "
+                  "torch.cuda.memory._record_memory_history() before the first allocation, with a larger "
+                  "max_entries.");
 }
 
 int tool_cut_answer(const tool_call* call, const tool_recording* r, const tool_limit* limit,
@@ -106,7 +110,7 @@ int tool_cut_answer(const tool_call* call, const tool_recording* r, const tool_l
   if (call->is_json) rows_emit(emit, r, limit, trials);
   tool_recording_emit_odd(emit, r->odd_entries);
   tool_emit_uint(emit, "blocks_before", NULL, r->result.blocks_before);
-  tool_emit_uint(emit, "bytes_before", NULL, r->result.bytes_before);
+  tool_emit_uint(emit, "requested_before", NULL, r->result.bytes_before);
   tool_emit_uint(emit, "inferred_empty_cache", NULL, r->result.inferred_empty_cache);
   tool_emit_bool(emit, "is_repeated", NULL, r->is_repeated);
   words_emit(emit, r, limit);
@@ -120,12 +124,12 @@ void tool_cut_emit_begin(tool_emit* emit, const tool_recording* r, const tide_re
   if (r->is_from_start) return;
   const char* const how =
       result->is_in_place
-          ? "The replay began with the segments and blocks that existed then, and its setting "
+          ? "The replay began with the segments and blocks that existed then; its setting "
             "applies from there on."
-          : "The replay requested these blocks first, so what it reserves is an example: the "
-            "memory from before may be larger.";
+          : "The replay allocated the older blocks first. How they lay in memory is not known, so its "
+            "reserved memory is only an example and may be too low.";
   tool_emit_words(emit,
                   "The recording begins in the middle of the run. %s The figures are those of the recorded "
-                  "part; what the run needed before is not known.",
+                  "part; what the run needed before it is not known.",
                   how);
 }

@@ -20,12 +20,6 @@ bool tool_device_first_refusal(const tide_trace* trace, size_t device, uint64_t*
   return false;
 }
 
-static size_t device_entry_count(const tide_trace* trace, size_t device) {
-  size_t count = 0;
-  (void)tide_trace_entries(trace, device, &count);
-  return count;
-}
-
 // The device with the earliest refusal, the first of several without times. Returns false if there is none.
 static bool device_of_refusal(const tide_trace* trace, size_t count, size_t* out) {
   uint64_t earliest_ns = 0;
@@ -47,7 +41,7 @@ size_t tool_device_default(const tide_trace* trace) {
   size_t device = 0;
   if (device_of_refusal(trace, count, &device)) return device;
   for (size_t i = 0; i < count; i++) {
-    if (device_entry_count(trace, i) > 0) return i;
+    if (tool_device_entries(trace, i) > 0) return i;
   }
   for (size_t i = 0; i < count; i++) {
     if (tool_device_has_segments(trace, i)) return i;
@@ -57,10 +51,6 @@ size_t tool_device_default(const tide_trace* trace) {
 
 // ---------------------------------------------------------------------------------------------------
 // What they have
-
-bool tool_device_has_data(const tide_trace* trace, size_t device) {
-  return device_entry_count(trace, device) > 0 || tool_device_has_segments(trace, device);
-}
 
 static void device_emit(tool_emit* emit, const tide_trace* trace, size_t device,
                         const tide_ledger_peaks* peaks) {

@@ -11,8 +11,6 @@
 // The device that a verb describes unless --device names another: the one that ran out of memory first, or
 // else the first with entries, or else the first with segments.
 size_t tool_device_default(const tide_trace* trace);
-// Does it have entries or segments?
-bool tool_device_has_data(const tide_trace* trace, size_t device);
 // The entry of the first refusal on a device. Returns false if there is none.
 bool tool_device_first_refusal(const tide_trace* trace, size_t device, uint64_t* out_entry);
 

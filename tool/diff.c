@@ -73,12 +73,6 @@ static int side_open(tool_diff_side* side, const tool_call* call, int operand) {
   return tool_device_choose(call, side->trace, &side->device);
 }
 
-static bool side_has_device(const tool_diff_side* side, size_t device) {
-  size_t count = 0;
-  (void)tide_trace_entries(side->trace, device, &count);
-  return count > 0 || tool_device_has_segments(side->trace, device);
-}
-
 // Without --device, both sides are looked at on one device, if both have it: the one of A, unless only B ran
 // out of memory.
 static void sides_agree(tool_diff_side* a, tool_diff_side* b) {
@@ -87,8 +81,10 @@ static void sides_agree(tool_diff_side* a, tool_diff_side* b) {
                     tool_device_first_refusal(b->trace, b->device, &at);
   const size_t wanted = is_b ? b->device : a->device;
   const size_t other = is_b ? a->device : b->device;
-  if (side_has_device(a, wanted) && side_has_device(b, wanted)) a->device = b->device = wanted;
-  else if (side_has_device(a, other) && side_has_device(b, other)) a->device = b->device = other;
+  if (tool_device_has_data(a->trace, wanted) && tool_device_has_data(b->trace, wanted))
+    a->device = b->device = wanted;
+  else if (tool_device_has_data(a->trace, other) && tool_device_has_data(b->trace, other))
+    a->device = b->device = other;
 }
 
 static void side_close(tool_diff_side* side) {
@@ -223,7 +219,7 @@ static void utilisation_emit(tool_emit* emit, const tool_call* call, const tool_
                              const tool_diff_side* b) {
   const double left = side_utilisation(a);
   const double right = side_utilisation(b);
-  char text[TOOL_SIZE_TEXT];
+  char text[TOOL_SHARE_TEXT];
   tool_emit_row(emit);
   tool_emit_text(emit, NULL, NULL, "utilisation");
   tool_emit_share(emit, NULL, NULL, left);
@@ -232,8 +228,7 @@ static void utilisation_emit(tool_emit* emit, const tool_call* call, const tool_
     tool_emit_real(emit, NULL, NULL, right - left, 4);
     return;
   }
-  (void)snprintf(text, sizeof text, "%.1f %%", 100 * fabs(right - left));
-  change_emit_text(emit, right < left ? '-' : '+', text);
+  change_emit_text(emit, right < left ? '-' : '+', tool_share_text(fabs(right - left), text));
 }
 
 static void figure_emit_value(tool_emit* emit, const diff_figure* figure) {
@@ -260,7 +255,8 @@ static void figures_emit(tool_emit* emit, const tool_call* call, const tool_diff
   side_figures(a, left);
   side_figures(b, right);
   if (a->entry_count == 0 || b->entry_count == 0)
-    tool_emit_words(emit, "A file without entries is compared by its final state: its peaks are unknown.");
+    tool_emit_words(emit,
+                    "A file without entries is compared by its final state, because its peaks are unknown.");
   tool_emit_table(emit, "peaks", columns, 4);
   for (size_t i = 0; i < DIFF_FIGURES; i++) figure_emit(emit, call, &left[i], &right[i]);
   utilisation_emit(emit, call, a, b);
@@ -397,10 +393,10 @@ const tool_verb tool_diff = {
   .summary = "show what changed between two runs",
   .operands = "A B",
   .text = "The first paragraph is the verdict: which run needs more, whether because more is live or because "
-          "more is wasted, and whether settings and requests differ.\n\n"
-          "Compares peaks, counts, recorded settings, and who holds memory at the peak of allocated memory: "
-          "by call site, and "
-          "by stack and size, if both files have stacks, and by size and stream. Blocks are matched by "
+          "more is wasted (reserved but not live), and whether settings and requests differ.\n\n"
+          "Then it compares peaks, counts, recorded settings, and what holds memory at the peak of allocated "
+          "memory: by call site, by stack and size (if both files have stacks), and by size and stream. "
+          "Blocks are matched by "
           "stack and size (rounded up to 512 bytes), not by address. Streams are numbered in the order of "
           "their first request; 0 is the default stream. The largest changes come first.\n\n"
           "Exit status: 0 if nothing differs, 1 if something does. tidemark(1) lists the keys of --json.",

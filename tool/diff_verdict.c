@@ -172,7 +172,7 @@ static void words_add_settings(tool_words* w, const tool_diff_side* a, const too
   if (count > 0) tool_words_add(w, ".");
   else if (side_has_settings(a) && side_has_settings(b)) tool_words_add(w, " The settings are the same.");
   else if (side_has_settings(a) != side_has_settings(b))
-    tool_words_add(w, " Only %s has its settings, so they cannot be compared.",
+    tool_words_add(w, " Only %s contains its settings, so they cannot be compared.",
                    side_has_settings(a) ? "A" : "B");
 }
 
@@ -251,7 +251,7 @@ static void words_add_requests(tool_words* w, const tool_diff_requests* r) {
     tool_words_add(w, " The first %llu requests are the same; %s has %llu more.", same,
                    same == r->a_count ? "B" : "A",
                    (unsigned long long)(same == r->a_count ? r->b_count : r->a_count) - same);
-  else tool_words_add(w, " The requests differ from number %llu on.", same + 1);
+  else tool_words_add(w, " The requests differ from request %llu on.", same + 1);
 }
 
 // Which run needs more: "a", "b", or NULL if both need the same.
@@ -267,7 +267,7 @@ void tool_diff_emit_verdict(tool_emit* emit, const tool_diff_side* a, const tool
   const tool_diff_requests requests = tool_diff_compare_requests(a, b);
   tool_words w = { .length = 0 };
   if (is_same) {
-    tool_words_add(&w, "No differences: requests and peaks are equal, and so are the blocks held at them.");
+    tool_words_add(&w, "No differences: requests, peaks and the blocks held at the peaks are the same.");
   } else {
     words_add_need(&w, a, b);
     words_add_refusals(&w, a, b);

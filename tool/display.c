@@ -136,6 +136,23 @@ size_t tool_text_columns(FILE* to) {
 
 static void line_break(FILE* to, size_t indent) { (void)fprintf(to, "\n%*s", (int)indent, ""); }
 
+static bool is_unit(const char* word) {
+  static const char* const units[] = { "%", "B", "KiB", "MiB", "GiB", "TiB", "bytes", "s", "ms" };
+  const size_t bytes = strcspn(word, " \n.,;:)");
+  for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+    if (strlen(units[i]) == bytes && strncmp(word, units[i], bytes) == 0) return true;
+  }
+  return false;
+}
+
+// The length of the first word of `text`. A number and its unit are one word, so that they stay on one line.
+static size_t word_bytes(const char* text) {
+  const size_t bytes = strcspn(text, " \n");
+  const bool is_number = bytes > 0 && text[bytes - 1] >= '0' && text[bytes - 1] <= '9';
+  if (!is_number || text[bytes] != ' ' || !is_unit(text + bytes + 1)) return bytes;
+  return bytes + 1 + strcspn(text + bytes + 1, " \n");
+}
+
 void tool_wrap(FILE* to, const char* text, size_t at, size_t indent, size_t width) {
   size_t column = at;
   bool is_first = true;
@@ -146,7 +163,7 @@ void tool_wrap(FILE* to, const char* text, size_t at, size_t indent, size_t widt
       text++;
       continue;
     }
-    const size_t bytes = strcspn(text, " \n");
+    const size_t bytes = word_bytes(text);
     char* const word = tool_alloc(bytes + 1, 1);
     memcpy(word, text, bytes);
     const size_t columns = tool_display_columns(word);

@@ -151,6 +151,14 @@ void tool_emit_words(tool_emit* emit, const char* format, ...) {
   free(text);
 }
 
+void tool_emit_drawing(tool_emit* emit, const char* lines) {
+  if (emit->is_json) return;
+  block_begin(emit, false);
+  (void)fputs(lines, emit->out);
+}
+
+bool tool_emit_has_color(const tool_emit* emit) { return emit->has_color; }
+
 // ---------------------------------------------------------------------------------------------------
 // Values
 
@@ -356,10 +364,10 @@ void tool_emit_table_end(tool_emit* emit) {
 // ---------------------------------------------------------------------------------------------------
 // Begin and end
 
-static bool color_is_wanted(tool_color color) {
+bool tool_color_is_wanted(const tool_call* call) {
   const char* no_color = getenv("NO_COLOR");
   const char* terminal = getenv("TERM");
-  if (color != TOOL_COLOR_AUTO) return color == TOOL_COLOR_ALWAYS;
+  if (call->color != TOOL_COLOR_AUTO) return call->color == TOOL_COLOR_ALWAYS;
   if (no_color != NULL && *no_color != '\0') return false;
   return tool_terminal_columns(stdout) > 0 && terminal != NULL && strcmp(terminal, "dumb") != 0;
 }
@@ -367,7 +375,7 @@ static bool color_is_wanted(tool_color color) {
 tool_emit* tool_emit_begin(const tool_call* call) {
   tool_emit* const emit = tool_alloc(1, sizeof *emit);
   emit->is_json = call->is_json;
-  emit->has_color = !call->is_json && color_is_wanted(call->color);
+  emit->has_color = !call->is_json && tool_color_is_wanted(call);
   emit->facts.columns = 2;
   emit->out = open_memstream(&emit->text, &emit->bytes);
   if (emit->out == NULL) {

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "devices.h"
+#include "limit.h"
 #include "moment.h"
 #include "picture.h"
 #include "sums.h"
@@ -34,6 +35,7 @@ typedef struct device_facts {
   uint64_t blocks_in_use;
   tide_ledger_peaks peaks;
   tide_ledger_faults faults;
+  tool_limit limit;
   tool_sums streams;  // by stream: allocations and their bytes
   tool_sums pools;    // by pool: segments of the list and their bytes
 } device_facts;
@@ -66,7 +68,26 @@ static void device_count_segments(device_facts* facts, const tide_trace* trace) 
   }
 }
 
-static int device_look(device_facts* facts, const tide_trace* trace) {
+// Infers the memory limit of the run as report does. Only freed segments and refused requests can show one.
+static int device_find_limit(device_facts* facts, const tool_call* call, tide_trace* trace,
+                             tide_ledger* ledger) {
+  const uint64_t* const actions = facts->actions;
+  tool_recording recording = { .trace = NULL };
+  tool_limits refusals;
+  size_t count = 0;
+  facts->limit = (tool_limit){ .bytes = TIDE_NO_LIMIT, .less_than = TIDE_NO_LIMIT };
+  if (actions[TIDE_ACTION_OOM] + actions[TIDE_ACTION_SEGMENT_FREE] + actions[TIDE_ACTION_SEGMENT_UNMAP] == 0)
+    return TOOL_DONE;
+  int status = tool_refusals_find(trace, facts->device, ledger, NULL, 0, &count, &refusals);
+  if (status == TOOL_DONE && tool_recording_begin(trace, facts->device, ledger, &recording)) {
+    (void)tool_recording_compare(&recording);
+    status = tool_limit_choose(call, &recording, facts->has_segments ? &refusals : NULL, &facts->limit);
+  }
+  tide_replay_free(recording.replay);
+  return status;
+}
+
+static int device_look(device_facts* facts, const tool_call* call, tide_trace* trace) {
   device_count_entries(facts, trace);
   device_count_segments(facts, trace);
   facts->has_steps = tide_trace_get_about(trace).has_steps;
@@ -78,8 +99,9 @@ static int device_look(device_facts* facts, const tide_trace* trace) {
   if (tide_ledger_new(trace, facts->device, &ledger) != TIDE_OK) return tool_fail("%s", tool_error());
   facts->peaks = tide_ledger_get_peaks(ledger);
   facts->faults = tide_ledger_get_faults(ledger);
+  const int status = device_find_limit(facts, call, trace, ledger);
   tide_ledger_free(ledger);
-  return TOOL_DONE;
+  return status;
 }
 
 static void device_facts_fini(device_facts* facts) {
@@ -159,6 +181,21 @@ static void facts_of_peaks(const device_facts* device, fact_list* list) {
   }
 }
 
+static void fact_add_bytes_if(fact_list* list, bool is_known, const char* key, const char* label,
+                              uint64_t bytes) {
+  if (is_known) fact_add(list, key, label, FACT_BYTES, bytes);
+  else fact_add_unknown(list, key);
+}
+
+static void facts_of_limit(const device_facts* device, fact_list* list) {
+  const tool_limit* const limit = &device->limit;
+  const bool is_shown = tool_limit_is_shown(limit);
+  fact_add_bytes_if(list, is_shown, "limit", "limit (inferred)", limit->bytes);
+  fact_add_bytes_if(list, is_shown, "limit_at_least", NULL, limit->at_least);
+  fact_add_bytes_if(list, is_shown, "limit_less_than", NULL, limit->less_than);
+  fact_add(list, "is_limit_certain", NULL, FACT_YES, is_shown && limit->is_certain);
+}
+
 // In text output, faults are shown only if there are any.
 static void fact_add_fault(fact_list* list, const char* key, const char* label, uint64_t count) {
   fact_add(list, key, count != 0 ? label : NULL, FACT_COUNT, count);
@@ -169,7 +206,7 @@ static void facts_of_faults(const device_facts* device, fact_list* list) {
   fact_add(list, "is_from_start", "recorded from the start", FACT_YES, faults->is_from_start);
   fact_add_fault(list, "segments_before", "segments already there", faults->segments_before);
   fact_add_fault(list, "blocks_before", "blocks already there", faults->blocks_before);
-  fact_add(list, "bytes_before", faults->bytes_before != 0 ? "  their size" : NULL, FACT_BYTES,
+  fact_add(list, "block_bytes_before", faults->bytes_before != 0 ? "  their size" : NULL, FACT_BYTES,
            faults->bytes_before);
   fact_add_fault(list, "unknown_frees", "frees of unknown blocks", faults->unknown_frees);
   fact_add(list, "homeless_allocs",
@@ -177,7 +214,7 @@ static void facts_of_faults(const device_facts* device, fact_list* list) {
            FACT_COUNT, faults->homeless_allocs);
   fact_add_fault(list, "overlaps", "overlapping allocs", faults->overlaps);
   fact_add_fault(list, "odd_segments", "inconsistent segments", faults->odd_segments);
-  fact_add_fault(list, "differences", "differs from the final list", faults->differences);
+  fact_add_fault(list, "differences", "differences from the segment list", faults->differences);
 }
 
 static void fact_emit(tool_emit* emit, const info_fact* fact, const char* key, const char* label) {
@@ -211,13 +248,14 @@ static void device_list(const device_facts* device, fact_list* list) {
   facts_of_entries(device, list);
   facts_of_time(device, list);
   facts_of_peaks(device, list);
+  facts_of_limit(device, list);
   facts_of_faults(device, list);
 }
 
 static void devices_emit_json(tool_emit* emit, const device_facts* devices, size_t count) {
   fact_list list;
   tool_column columns[INFO_FACTS];
-  const device_facts none = { .device = 0 };
+  const device_facts none = { .limit.less_than = TIDE_NO_LIMIT };
   device_list(count > 0 ? &devices[0] : &none, &list);
   for (size_t i = 0; i < list.count; i++) columns[i] = (tool_column){ list.facts[i].key, NULL };
   tool_emit_table(emit, "devices", columns, list.count);
@@ -244,6 +282,7 @@ static void device_emit_time(tool_emit* emit, const device_facts* device) {
 
 static void device_emit_words(tool_emit* emit, const device_facts* device) {
   const tide_ledger_faults* const faults = &device->faults;
+  tool_limit_emit_bounds(emit, &device->limit, "");
   if (!faults->is_from_start && device->entries > 0)
     tool_emit_words(emit, "The recording begins in the middle of the run: older entries were overwritten, or "
                           "recording was switched on late. What existed before was reconstructed from the "
@@ -253,8 +292,9 @@ static void device_emit_words(tool_emit* emit, const device_facts* device) {
   if (!device->has_segments && device->entries > 0)
     tool_emit_words(emit, "Only requests were recorded, not segments.");
   if (tool_fault_count(faults, device->has_segments) > 0)
-    tool_emit_words(emit,
-                    "Some entries contradict each other or are missing, so the figures are approximate.");
+    tool_emit_words(
+        emit, "Some entries contradict others, or refer to entries that are missing, so the figures are "
+              "approximate.");
 }
 
 static void devices_emit_people(tool_emit* emit, const device_facts* devices, size_t count) {
@@ -460,7 +500,7 @@ static int info_run(const tool_call* call) {
   device_facts* const devices = tool_alloc(count + 1, sizeof *devices);
   for (size_t i = 0; i < count && status == TOOL_DONE; i++) {
     devices[i].device = device_in_order(i, first);
-    status = device_look(&devices[i], trace);
+    status = device_look(&devices[i], call, trace);
   }
   if (status == TOOL_DONE) status = info_answer(call, trace, devices, count);
   for (size_t i = 0; i < count; i++) device_facts_fini(&devices[i]);
@@ -476,8 +516,8 @@ const tool_verb tool_info = {
   .summary = "show what a recording contains",
   .operands = "FILE",
   .text =
-      "Shows the entries by kind, the time they span, allocator settings, streams, pools and peaks, and "
-      "whether the recording is complete.\n\n"
+      "Shows the entries by kind, the time they span, allocator settings, streams, pools and peaks, the "
+      "memory limit of the run if it shows, and whether the recording is complete.\n\n"
       "\"allocated\" is the peak of live requests, each rounded up to 512 bytes; \"as PyTorch counts\" is "
       "the peak of the blocks handed out for them; \"reserved\" is all memory taken from the device; "
       "\"utilisation\" is allocated / reserved. tidemark(1) lists the keys of --json.",

@@ -42,9 +42,7 @@ static int search_devices(leak_search* search) {
   }
   int status = TOOL_DONE;
   for (; device < count && status == TOOL_DONE; device++) {
-    size_t entries = 0;
-    (void)tide_trace_entries(search->trace, device, &entries);
-    if (entries > 0) status = search_device(search, device);
+    if (tool_device_entries(search->trace, device) > 0) status = search_device(search, device);
   }
   return status;
 }
@@ -57,12 +55,15 @@ static int search_fail(const leak_search* search) {
   for (size_t i = 1; i < search->count; i++) {
     if (tide_steps_whole(search->steps[i].steps) > tide_steps_whole(best->steps)) best = &search->steps[i];
   }
-  if (best == NULL) return tool_fail("%s: cannot judge: it has no entries", file);
+  if (best == NULL)
+    return tool_fail("%s: cannot judge: the file has no entries; record with "
+                     "torch.cuda.memory._record_memory_history()",
+                     file);
   const size_t whole = tide_steps_whole(best->steps);
   if (whole == 0)
-    return tool_fail("%s: cannot judge: no steps were found: %s; see --step", file,
+    return tool_fail("%s: cannot judge: no steps were found: %s; say with --step what marks a step", file,
                      tool_steps_why_not(best, how));
-  return tool_fail("%s: cannot judge: %zu steps are too few, at least %d are needed; they were found %s",
+  return tool_fail("%s: cannot judge: %zu steps are too few, at least %d are needed; steps were found %s",
                    file, whole, TIDE_LEAK_STEPS, tool_steps_how(best, how));
 }
 
@@ -95,11 +96,11 @@ static int search_answer(const leak_search* search) {
   }
   tool_emit* const emit = tool_emit_begin(search->call);
   tool_emit_text(emit, "file", NULL, search->call->operands[0]);
-  if (found == 0) tool_emit_words(emit, "No call site was found that leaks over %zu steps.", steps);
+  if (found == 0) tool_emit_words(emit, "No leak was found in %zu steps.", steps);
   else
-    tool_emit_words(emit,
-                    "%zu %s probably %s: memory was allocated there in many of %zu steps and never freed.",
-                    found, found == 1 ? "call site" : "call sites", found == 1 ? "leaks" : "leak", steps);
+    tool_emit_words(
+        emit, "%zu %s probably %s: in many of %zu steps, memory was allocated there and never released.",
+        found, found == 1 ? "call site" : "call sites", found == 1 ? "leaks" : "leak", steps);
   devices_emit(emit, search);
   tool_leaks_emit(emit, search->call, search->steps, search->count, search->least);
   const int status = tool_emit_end(emit);
@@ -140,7 +141,8 @@ const tool_verb tool_leaks = {
   .summary = "find call sites whose memory grows from step to step",
   .operands = "FILE",
   .text =
-      "Divides the run into steps and looks for memory that is allocated in step after step and never freed. "
+      "Divides the run into steps and looks for memory that is allocated in step after step and never "
+      "released. "
       "Without stacks, blocks of one size and stream take the place of a call site. Growth in the first "
       "steps, "
       "growth that ends, and caches that replace their blocks are no leaks.\n\n"

@@ -6,7 +6,6 @@
 #include "limit.h"
 
 #include "policy.h"
-#include "refusal.h"
 
 static void bounds_find(const tool_recording* r, const tool_limits* refusals, tool_limit* out) {
   const tide_replay_result* const shown = &r->result;
@@ -28,13 +27,14 @@ static void bounds_find(const tool_recording* r, const tool_limits* refusals, to
   if (refusals->is_device_full && is_inside && out->at_least > 0) out->bytes = refusals->likely;
 }
 
-int tool_limit_choose(const tool_call* call, const tool_recording* r, tool_limit* out) {
+int tool_limit_choose(const tool_call* call, const tool_recording* r, const tool_limits* refusals,
+                      tool_limit* out) {
   uint64_t given = TIDE_NO_LIMIT;
-  tool_limits refusals = { .count = 0 };
+  tool_limits found = { .count = 0 };
   int status = tool_limit_parse(call, &given);
-  if (status == TOOL_DONE) status = tool_limits_find(r->trace, r->device, &refusals);
+  if (status == TOOL_DONE && refusals == NULL) status = tool_limits_find(r->trace, r->device, &found);
   if (status != TOOL_DONE) return status;
-  bounds_find(r, &refusals, out);
+  bounds_find(r, refusals != NULL ? refusals : &found, out);
   out->is_given = tool_option_value(call, "limit") != NULL;
   if (out->is_given) out->bytes = given;
   return TOOL_DONE;
@@ -50,21 +50,28 @@ bool tool_limit_is_recorded(const tool_limit* limit, const tool_recording* r) {
          limit->bytes < limit->less_than;
 }
 
+void tool_limit_emit_bounds(tool_emit* emit, const tool_limit* limit, const char* behind) {
+  char sizes[2][TOOL_SIZE_TEXT];
+  if (!tool_limit_is_shown(limit)) return;
+  tool_size_pair(limit->at_least, limit->less_than, sizes[0], sizes[1]);
+  tool_emit_words(emit, "The recorded run had a limit of at least %s and less than %s: %s%s", sizes[0],
+                  sizes[1],
+                  limit->is_certain ? "refused requests, or memory given back for a request, show it."
+                                    : "retries show it. Cached memory was given back just when a request "
+                                      "would have passed such a limit. Calls to empty_cache at these points "
+                                      "would look the same.",
+                  behind);
+}
+
 void tool_limit_emit(tool_emit* emit, const tool_limit* limit, bool is_said) {
   const bool has_limit = limit->bytes != TIDE_NO_LIMIT;
   const bool is_shown = tool_limit_is_shown(limit);
-  char sizes[2][TOOL_SIZE_TEXT];
   tool_emit_bool(emit, "is_limit_inferred", NULL, has_limit && !limit->is_given);
   tool_emit_bytes_if(emit, has_limit, "limit", limit->is_given ? "limit" : "limit (inferred)", limit->bytes);
   tool_emit_uint_if(emit, is_shown, "limit_at_least", NULL, limit->at_least);
   tool_emit_uint_if(emit, is_shown, "limit_less_than", NULL, limit->less_than);
   tool_emit_bool(emit, "is_limit_certain", NULL, is_shown && limit->is_certain);
-  if (!is_shown || is_said) return;
-  tool_size_pair(limit->at_least, limit->less_than, sizes[0], sizes[1]);
-  tool_emit_words(emit, "The recorded run could reserve at least %s and less than %s. %s%s", sizes[0],
-                  sizes[1],
-                  limit->is_certain ? "Refused requests or released memory show it."
-                                    : "Retries show it: cached memory was released just when a request would "
-                                      "have passed such a limit. Calls to empty_cache would look the same.",
-                  limit->is_given ? "" : " Replays use the limit above; --limit sets another.");
+  if (is_said) return;
+  tool_limit_emit_bounds(emit, limit,
+                         limit->is_given ? "" : " Replays use the limit above; --limit sets another.");
 }

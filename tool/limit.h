@@ -8,6 +8,7 @@
 #define TIDEMARK_TOOL_LIMIT_H
 
 #include "recording.h"
+#include "refusal.h"
 
 typedef struct tool_limit {
   uint64_t bytes;      // for replays; TIDE_NO_LIMIT: none
@@ -17,8 +18,10 @@ typedef struct tool_limit {
   bool is_certain;     // otherwise only if retries freed memory, and not calls to empty_cache
 } tool_limit;
 
-// Chooses the limit. The recording must have been compared. On failure it prints why and returns TOOL_USAGE.
-int tool_limit_choose(const tool_call* call, const tool_recording* recording, tool_limit* out);
+// Chooses the limit. The recording must have been compared. `refusals` are those of the recording, if they
+// are known already, or NULL. On failure it prints why and returns TOOL_USAGE.
+int tool_limit_choose(const tool_call* call, const tool_recording* recording, const tool_limits* refusals,
+                      tool_limit* out);
 
 // Does anything show the limit of the recorded run?
 bool tool_limit_is_shown(const tool_limit* limit);
@@ -29,5 +32,8 @@ bool tool_limit_is_recorded(const tool_limit* limit, const tool_recording* recor
 // The keys limit, is_limit_inferred, limit_at_least, limit_less_than and is_limit_certain. In text, the limit
 // of the replays, and what is known about that of the recorded run, unless `is_said`.
 void tool_limit_emit(tool_emit* emit, const tool_limit* limit, bool is_said);
+// What is known about the limit of the recorded run, in a sentence; nothing if it does not show. In text
+// only.
+void tool_limit_emit_bounds(tool_emit* emit, const tool_limit* limit, const char* behind);
 
 #endif

@@ -10,9 +10,9 @@
 #include "tidemark/base.h"
 #include "tool.h"
 
-const tool_verb* const tool_verbs[] = { &tool_info,    &tool_report,   &tool_leaks,  &tool_view, &tool_replay,
-                                        &tool_whatif,  &tool_diff,     &tool_survey, &tool_plan, &tool_verify,
-                                        &tool_convert, &tool_machines, &tool_top,    NULL };
+const tool_verb* const tool_verbs[] = { &tool_info,   &tool_report,  &tool_plot,     &tool_leaks,  &tool_view,
+                                        &tool_replay, &tool_whatif,  &tool_diff,     &tool_survey, &tool_plan,
+                                        &tool_verify, &tool_convert, &tool_machines, &tool_top,    NULL };
 
 #define NAME_MAX_LETTERS 24
 #define TYPO_LETTERS 2
@@ -26,10 +26,11 @@ static void program_help_print(FILE* to) {
       to);
   for (size_t i = 0; tool_verbs[i] != NULL; i++)
     (void)fprintf(to, "  %-12s %s\n", tool_verbs[i]->name, tool_verbs[i]->summary);
-  (void)fputs("\n  help VERB     describe a verb and its options; the same as VERB --help\n"
+  (void)fputs("\n  help VERB     describe a verb and its options, like VERB --help\n"
               "  -h, --help    print this text\n"
               "  -V, --version print the version\n\n"
-              "exit status: 0 success, 1 the answer is no, 2 bad usage or unreadable file, 3 out of time\n",
+              "exit status: 0 success; 1 something differs, leaks or does not fit; 2 wrong command line or\n"
+              "unreadable file; 3 out of time\n",
               to);
 }
 
@@ -74,7 +75,8 @@ static int named_verb_run(int argc, char** argv) {
   }
   const char* what = argv[0][0] == '-' ? "option" : "verb";
   const char* nearest = nearest_verb(argv[0]);
-  if (nearest != NULL) return tool_fail("unknown verb '%s'; did you mean '%s'?", argv[0], nearest);
+  if (nearest != NULL)
+    return tool_fail("unknown verb '%s'; did you mean '%s'? See tidemark --help", argv[0], nearest);
   return tool_fail("unknown %s '%s'; see tidemark --help", what, argv[0]);
 }
 
@@ -85,7 +87,7 @@ static bool is_word(const char* word, const char* one, const char* other) {
 // `help VERB` is `VERB --help`; `help` itself is not in the list of verbs.
 static int help_run(int argc, char** argv) {
   if (argc > 2) return tool_fail("help takes one verb; see tidemark --help");
-  if (argc == 2 && strcmp(argv[1], "help") != 0) {
+  if (argc == 2 && strcmp(argv[1], "help") != 0 && !is_word(argv[1], "--help", "-h")) {
     char flag[] = "--help";
     char* line[] = { argv[1], flag, NULL };
     return named_verb_run(2, line);
@@ -109,10 +111,11 @@ static int line_run(int argc, char** argv) {
   return named_verb_run(argc - 1, argv + 1);
 }
 
-// SIGPIPE ends the program silently, even if the parent process ignores the signal.
+// SIGPIPE ends the program silently, even if the parent process ignores the signal. A verb that fails has
+// said why, also if it could not write.
 int main(int argc, char** argv) {
   (void)signal(SIGPIPE, SIG_DFL);
   const int status = line_run(argc, argv);
-  if (fflush(stdout) != 0) return tool_output_failed();
+  if (fflush(stdout) != 0 || (status == TOOL_DONE && ferror(stdout))) return tool_output_failed();
   return status;
 }

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define RANGES_OPEN 64u  // deeper ranges are ignored
+
 static const char* value_text(const tide_intern* names, uint32_t dict, const char* key) {
   const tide_value value = tide_intern_value(names, tide_intern_value_find(names, dict, key));
   return value.kind == TIDE_VALUE_TEXT ? tide_intern_text(names, value.text, NULL) : NULL;
@@ -20,31 +22,14 @@ static bool value_int(const tide_intern* names, uint32_t dict, const char* key, 
   return value.kind == TIDE_VALUE_INT;
 }
 
-bool tool_annotation_read(const tide_trace* trace, size_t device, uint32_t item, tool_annotation* out) {
-  const tide_intern* const names = tide_trace_names(trace);
-  const char* const stage = value_text(names, item, "stage");
-  int64_t on = 0;
-  int64_t time_us = 0;
-  out->name = value_text(names, item, "name");
-  if (out->name == NULL || stage == NULL || !value_int(names, item, "time_us", &time_us)) return false;
-  if (value_int(names, item, "device", &on) && on != (int64_t)device) return false;
-  out->time_us = (uint64_t)time_us;
-  out->is_start = strcmp(stage, "START") == 0;
-  return time_us >= 0;
-}
-
-tide_value tool_annotations(const tide_trace* trace) {
-  return tide_intern_value(tide_trace_names(trace), tide_trace_get_about(trace).annotations);
-}
-
 // Names of ranges that are open, outermost first.
 typedef struct open_ranges {
-  const char* names[TOOL_ANNOTATIONS_OPEN];
+  const char* names[RANGES_OPEN];
   size_t count;
 } open_ranges;
 
 static void ranges_begin(open_ranges* open, const char* name) {
-  if (open->count < TOOL_ANNOTATIONS_OPEN) open->names[open->count++] = name;
+  if (open->count < RANGES_OPEN) open->names[open->count++] = name;
 }
 
 static void ranges_end(open_ranges* open, const char* name) {
@@ -56,16 +41,32 @@ static void ranges_end(open_ranges* open, const char* name) {
   }
 }
 
+bool tool_annotation_next(const tide_trace* trace, size_t device, size_t* at, tool_annotation* out) {
+  const tide_intern* const names = tide_trace_names(trace);
+  const tide_value list = tide_intern_value(names, tide_trace_get_about(trace).annotations);
+  if (list.kind != TIDE_VALUE_LIST) return false;
+  while (*at < list.count) {
+    const uint32_t item = (uint32_t)list.items[(*at)++];
+    const char* const name = value_text(names, item, "name");
+    const char* const stage = value_text(names, item, "stage");
+    int64_t on = 0;
+    int64_t time_us = 0;
+    if (name == NULL || stage == NULL || !value_int(names, item, "time_us", &time_us)) continue;
+    if (value_int(names, item, "device", &on) && on != (int64_t)device) continue;
+    if (time_us < 0) continue;
+    *out = (tool_annotation){ name, strcmp(stage, "START") == 0, (uint64_t)time_us };
+    return true;
+  }
+  return false;
+}
+
 static const char* range_at(const tide_trace* trace, size_t device, uint64_t time_ns) {
-  const tide_value list = tool_annotations(trace);
-  if (list.kind != TIDE_VALUE_LIST) return NULL;
   open_ranges open = { .count = 0 };
-  for (size_t i = 0; i < list.count; i++) {
-    tool_annotation mark;
-    if (!tool_annotation_read(trace, device, (uint32_t)list.items[i], &mark)) continue;
-    if (mark.time_us > time_ns / 1000) continue;
-    if (mark.is_start) ranges_begin(&open, mark.name);
-    else ranges_end(&open, mark.name);
+  tool_annotation next;
+  for (size_t at = 0; tool_annotation_next(trace, device, &at, &next);) {
+    if (next.time_us > time_ns / 1000) continue;
+    if (next.is_start) ranges_begin(&open, next.name);
+    else ranges_end(&open, next.name);
   }
   return open.count > 0 ? open.names[open.count - 1] : NULL;
 }

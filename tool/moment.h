@@ -21,17 +21,15 @@ tool_moment tool_moment_of(const tide_trace* trace, size_t device, uint64_t at);
 #define TOOL_MOMENT_TEXT 512
 const char* tool_moment_text(const tool_moment* moment, char out[TOOL_MOMENT_TEXT]);
 
-// One end of a range of the program, from the snapshot's annotations. Returns false for an item of the list
-// that is none, or that is of another device.
+// Where a range of the program begins or ends, from the snapshot's annotations.
 typedef struct tool_annotation {
   const char* name;  // borrowed from the trace
-  uint64_t time_us;
   bool is_start;
+  uint64_t time_us;
 } tool_annotation;
-bool tool_annotation_read(const tide_trace* trace, size_t device, uint32_t item, tool_annotation* out);
-// The list; its kind is not TIDE_VALUE_LIST if there is none.
-tide_value tool_annotations(const tide_trace* trace);
-#define TOOL_ANNOTATIONS_OPEN 64u  // deeper ranges are ignored
+
+// The next annotation of a device, from item *at on; moves *at behind it. Returns false at the end.
+bool tool_annotation_next(const tide_trace* trace, size_t device, size_t* at, tool_annotation* out);
 
 // The time of the first entry that has one, and the time to the last. Returns false if no entry has a time.
 bool tool_device_times(const tide_trace* trace, size_t device, uint64_t* out_first_ns, uint64_t* out_span_ns);

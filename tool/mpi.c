@@ -90,8 +90,7 @@ static void team_scatter(const tool_bytes* shares, tool_bytes* out_mine) {
     return;
   }
   for (size_t to = 1; to < team.count; to++) bytes_send(&shares[to], to);
-  if (shares[0].count > 0)
-    memcpy(tool_bytes_extend(out_mine, shares[0].count), shares[0].data, shares[0].count);
+  tool_bytes_append(out_mine, &shares[0]);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -155,7 +154,7 @@ static int line_run(int argc, char** argv) {
   if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return fputs(usage, stdout) < 0;
   if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0)
     return printf("tidemark-mpi %s\n", tide_version()) < 0;
-  return tool_fail("tidemark-mpi has one verb, survey; for others use tidemark");
+  return tool_fail("the only verb is survey; for the others use tidemark");
 }
 
 int main(int argc, char** argv) {

@@ -70,6 +70,16 @@ static bool device_has_listed(const tide_trace* trace, size_t device) {
   return false;
 }
 
+size_t tool_device_entries(const tide_trace* trace, size_t device) {
+  size_t count = 0;
+  (void)tide_trace_entries(trace, device, &count);
+  return count;
+}
+
+bool tool_device_has_data(const tide_trace* trace, size_t device) {
+  return tool_device_entries(trace, device) > 0 || tool_device_has_segments(trace, device);
+}
+
 bool tool_device_has_segments(const tide_trace* trace, size_t device) {
   size_t count = 0;
   const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
@@ -119,7 +129,8 @@ int tool_device_choose(const tool_call* call, const tide_trace* trace, size_t* o
       *out = (size_t)number;
       return TOOL_DONE;
     }
-    return tool_fail("no device '%s': the recording has %zu, numbered from 0", text, count);
+    if (count < 2) return tool_fail("no device '%s': the recording has only device 0", text);
+    return tool_fail("no device '%s': the recording has devices 0 to %zu", text, count - 1);
   }
   *out = tool_device_default(trace);
   return TOOL_DONE;

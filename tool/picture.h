@@ -39,6 +39,9 @@ bool tool_device_knows_reserved(const tide_trace* trace, size_t device);
 // list. Without recorded segments, requests outside of segments do not count.
 uint64_t tool_fault_count(const tide_ledger_faults* faults, bool has_segments);
 
+// The number of its entries; and has it entries or segments?
+size_t tool_device_entries(const tide_trace* trace, size_t device);
+bool tool_device_has_data(const tide_trace* trace, size_t device);
 // Counts the entries of the device by kind, and returns their number.
 size_t tool_device_actions(const tide_trace* trace, size_t device, uint64_t out[TIDE_ACTION_COUNT]);
 

@@ -18,14 +18,15 @@
 #define PLAN_THREADS 1024u
 
 static const tool_option options[] = {
-  { "capacity", 'c', "SIZE", "stop at the first plan of at most this size (default: look for the smallest)" },
+  { "capacity", 'c', "SIZE",
+    "the size of the arena: stop at the first plan that fits (default: look for the smallest arena)" },
   { "align", 'a', "N", "place buffers at multiples of N, besides their own alignment (default: 1)" },
   { "seconds", 's', "S", "stop the search after S seconds; 0 is no limit (default: 10)" },
   { "nodes", 'n', "N", "stop the search after N placements; 0 is no limit (default: 0)" },
   { "threads", 't', "N", "number of search threads; 0 is one per processor (default: 1)" },
   { "seed", 0, "K", "seed of the search (default: 0)" },
   { "keep-hints", 'k', NULL,
-    "take the hints of the file as an earlier plan, and move few buffers away from them" },
+    "take the hints in the file as an earlier plan, and move as few buffers as possible" },
   { "device", 'd', "N",
     "the device of a recording (default: the one that ran out of memory first, or the first with entries)" },
   { "output", 'o', "FILE", "write the plan to FILE as MiniMalloc CSV; '-' is standard output" },

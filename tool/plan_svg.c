@@ -12,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "display.h"
 #include "planning.h"
+#include "svg.h"
+#include "ticks.h"
 
 // In tenths of a point.
 #define SVG_WIDTH 12000
@@ -47,8 +48,7 @@ typedef struct svg_piece {
 
 typedef struct svg_picture {
   const tool_planning* planning;
-  const tide_sink* sink;
-  tide_status status;  // the first failure of the sink
+  tool_svg svg;
   uint64_t first_time;
   double time_scale;    // tenths of a point for an instant
   double offset_scale;  // and for a byte
@@ -62,45 +62,6 @@ typedef struct svg_picture {
   svg_piece* pieces;  // owned; twice as many have room
   size_t piece_count;
 } svg_picture;
-
-// ---------------------------------------------------------------------------------------------------
-// Text
-
-static void svg_put_bytes(svg_picture* s, const char* text, size_t bytes) {
-  if (s->status == TIDE_OK && bytes > 0) s->status = s->sink->write(s->sink->user, text, bytes);
-}
-
-static void svg_put_text(svg_picture* s, const char* text) { svg_put_bytes(s, text, strlen(text)); }
-
-__attribute__((format(printf, 2, 3))) static void svg_put(svg_picture* s, const char* format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  const int length = vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  if (length > 0) svg_put_bytes(s, text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
-}
-
-// Text from a file: invalid UTF-8 and characters that XML does not allow are replaced, long text is
-// truncated.
-static void svg_put_name(svg_picture* s, const char* name) {
-  char* const shown = tool_display_text(name, false);
-  const size_t bytes = strlen(shown);
-  size_t letters = 0;
-  for (size_t at = 0; at < bytes; letters++) {
-    uint32_t point = 0;
-    const size_t length = tool_code_point(shown + at, bytes - at, &point);
-    if (letters == SVG_NAME) svg_put_text(s, "\xe2\x80\xa6");
-    if (letters == SVG_NAME) break;
-    if (point == '&') svg_put_text(s, "&amp;");
-    else if (point == '<') svg_put_text(s, "&lt;");
-    else if (point == '>') svg_put_text(s, "&gt;");
-    else if ((point & 0xfffe) == 0xfffe) svg_put_text(s, "\xef\xbf\xbd");
-    else svg_put_bytes(s, shown + at, length);
-    at += length;
-  }
-  free(shown);
-}
 
 // ---------------------------------------------------------------------------------------------------
 // Places
@@ -203,7 +164,7 @@ static void svg_put_rectangle(svg_picture* s, const svg_piece* piece) {
   const long x = svg_x(s, piece->lower);
   const long y = svg_y(s, piece->last);
   const long width = svg_x(s, piece->upper) - x;
-  svg_put(s, "M%ld %ldh%ldv%ldh-%ldz", x, y, width, svg_y(s, piece->first) - y, width);
+  tool_svg_put(&s->svg, "M%ld %ldh%ldv%ldh-%ldz", x, y, width, svg_y(s, piece->first) - y, width);
 }
 
 static void svg_put_buffer(svg_picture* s, size_t position) {
@@ -213,26 +174,26 @@ static void svg_put_buffer(svg_picture* s, size_t position) {
   svg_pieces_find(s, position);
   for (size_t i = 0; i < s->piece_count; i++) {
     if (svg_is_hidden(s, &s->pieces[i])) continue;
-    if (!is_shown) svg_put_text(s, "<path d=\"");
+    if (!is_shown) tool_svg_put_text(&s->svg, "<path d=\"");
     is_shown = true;
     svg_put_rectangle(s, &s->pieces[i]);
   }
   if (!is_shown) return;
-  svg_put_text(s, "\"><title>");
-  svg_put_name(s, tide_problem_name(p->problem, position, NULL));
-  svg_put(s, ": %llu bytes at %llu, from %llu to %llu</title></path>\n", (unsigned long long)buffer->bytes,
-          (unsigned long long)p->offsets[position], (unsigned long long)buffer->lower,
-          (unsigned long long)buffer->upper);
+  tool_svg_put_text(&s->svg, "\"><title>");
+  tool_svg_put_name(&s->svg, tide_problem_name(p->problem, position, NULL), SVG_NAME);
+  tool_svg_put(&s->svg, ": %llu bytes at %llu, from %llu to %llu</title></path>\n",
+               (unsigned long long)buffer->bytes, (unsigned long long)p->offsets[position],
+               (unsigned long long)buffer->lower, (unsigned long long)buffer->upper);
 }
 
 static void svg_put_buffers(svg_picture* s) {
   const tool_planning* const p = s->planning;
   for (uint32_t color = 0; color < SVG_COLORS; color++) {
-    svg_put(s, "<g fill=\"%s\">\n", svg_colors[color]);
+    tool_svg_put(&s->svg, "<g fill=\"%s\">\n", svg_colors[color]);
     for (size_t i = 0; i < p->view.count; i++) {
       if (svg_color_of(p->view.buffers[i].bytes) == color) svg_put_buffer(s, i);
     }
-    svg_put_text(s, "</g>\n");
+    tool_svg_put_text(&s->svg, "</g>\n");
   }
 }
 
@@ -271,7 +232,7 @@ static void svg_put_grid_row(svg_picture* s, size_t row) {
     if (cells[at] == 0) continue;
     const size_t first = at;
     while (at < SVG_COLUMNS && cells[at] != 0) at++;
-    svg_put(s, "M%zu %zuh%zu", SVG_LEFT + first * SVG_CELL, y, (at - first) * SVG_CELL);
+    tool_svg_put(&s->svg, "M%zu %zuh%zu", SVG_LEFT + first * SVG_CELL, y, (at - first) * SVG_CELL);
   }
 }
 
@@ -279,39 +240,32 @@ static void svg_put_grid(svg_picture* s) {
   if (s->hidden == 0) return;
   s->grid = tool_alloc(SVG_ROWS, SVG_COLUMNS);
   svg_grid_fill(s);
-  svg_put(s, "<path class=\"grid\" d=\"");
+  tool_svg_put(&s->svg, "<path class=\"grid\" d=\"");
   for (size_t row = 0; row < SVG_ROWS; row++) svg_put_grid_row(s, row);
-  svg_put(s, "\"><title>%llu pieces too small to draw one by one</title></path>\n",
-          (unsigned long long)s->hidden);
+  tool_svg_put(&s->svg, "\"><title>%llu pieces too small to draw one by one</title></path>\n",
+               (unsigned long long)s->hidden);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Axes and lines
-
-// 1, 2 or 5 times a power of ten, so that about eight of them make the whole.
-static double svg_step(double whole) {
-  const double rough = whole / SVG_TICKS;
-  const double power = pow(10, floor(log10(rough)));
-  const double digit = rough / power;
-  return power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
-}
 
 // The number of steps in the whole, with tolerance for rounding.
 static int svg_step_count(double whole, double step) { return (int)floor(whole / step + 0.001); }
 
 static void svg_put_times(svg_picture* s) {
   const double whole = SVG_PLOT_WIDTH / s->time_scale;
-  const double step = fmax(1, svg_step(whole));
+  const double step = fmax(1, tool_ticks_step(whole, SVG_TICKS));
   const double first = ceil((double)s->first_time / step) * step - (double)s->first_time;
   for (int i = 0; i <= svg_step_count(whole - first, step); i++) {
     const double time = first + i * step;
     const long x = SVG_LEFT + lround(time * s->time_scale);
-    svg_put(s,
-            "<path class=\"tick\" d=\"M%ld %dv60\"/><text x=\"%ld\" y=\"%d\" class=\"middle\">%.0f</text>\n",
-            x, SVG_BOTTOM, x, SVG_BOTTOM + 190, (double)s->first_time + time);
+    tool_svg_put(
+        &s->svg,
+        "<path class=\"tick\" d=\"M%ld %dv60\"/><text x=\"%ld\" y=\"%d\" class=\"middle\">%.0f</text>\n", x,
+        SVG_BOTTOM, x, SVG_BOTTOM + 190, (double)s->first_time + time);
   }
-  svg_put(s, "<text x=\"%d\" y=\"%d\" class=\"middle\">%s</text>\n", SVG_LEFT + SVG_PLOT_WIDTH / 2,
-          SVG_BOTTOM + 400, s->planning->is_recording ? "time, in entries of the recording" : "time");
+  tool_svg_put(&s->svg, "<text x=\"%d\" y=\"%d\" class=\"middle\">%s</text>\n", SVG_LEFT + SVG_PLOT_WIDTH / 2,
+               SVG_BOTTOM + 400, s->planning->is_recording ? "time, in entries of the recording" : "time");
 }
 
 static void svg_put_offsets(svg_picture* s) {
@@ -322,9 +276,10 @@ static void svg_put_offsets(svg_picture* s) {
   const double step = fmax(name == 0 ? 1 : 0, exp2(ceil(log2(whole / SVG_TICKS))));
   for (int i = 0; i <= svg_step_count(whole, step); i++) {
     const long y = SVG_BOTTOM - lround(i * step / whole * SVG_PLOT_HEIGHT);
-    svg_put(s,
-            "<path class=\"tick\" d=\"M%d %ldh-60\"/><text x=\"%d\" y=\"%ld\" class=\"end\">%g %s</text>\n",
-            SVG_LEFT, y, SVG_LEFT - 100, y + 40, i * step, names[name]);
+    tool_svg_put(
+        &s->svg,
+        "<path class=\"tick\" d=\"M%d %ldh-60\"/><text x=\"%d\" y=\"%ld\" class=\"end\">%g %s</text>\n",
+        SVG_LEFT, y, SVG_LEFT - 100, y + 40, i * step, names[name]);
   }
 }
 
@@ -332,17 +287,17 @@ static void svg_put_offsets(svg_picture* s) {
 static void svg_put_level(svg_picture* s, const char* name, uint64_t offset, bool is_left) {
   char size[TOOL_SIZE_TEXT];
   const long y = svg_y(s, offset);
-  svg_put(s, "<path class=\"%s\" d=\"M%d %ldh%d\"/>", is_left ? "bound" : "capacity", SVG_LEFT, y,
-          SVG_PLOT_WIDTH);
-  svg_put(s, "<text x=\"%d\" y=\"%ld\" class=\"%s\">%s %s</text>\n",
-          is_left ? SVG_LEFT + 60 : SVG_LEFT + SVG_PLOT_WIDTH - 60, y - 45, is_left ? "begin" : "end", name,
-          tool_size_text(offset, size));
+  tool_svg_put(&s->svg, "<path class=\"%s\" d=\"M%d %ldh%d\"/>", is_left ? "bound" : "capacity", SVG_LEFT, y,
+               SVG_PLOT_WIDTH);
+  tool_svg_put(&s->svg, "<text x=\"%d\" y=\"%ld\" class=\"%s\">%s %s</text>\n",
+               is_left ? SVG_LEFT + 60 : SVG_LEFT + SVG_PLOT_WIDTH - 60, y - 45, is_left ? "begin" : "end",
+               name, tool_size_text(offset, size));
 }
 
 static void svg_put_lines(svg_picture* s) {
   const tool_planning* const p = s->planning;
-  svg_put(s, "<path class=\"axis\" d=\"M%d %dV%dH%d\"/>\n", SVG_LEFT, SVG_TOP, SVG_BOTTOM,
-          SVG_LEFT + SVG_PLOT_WIDTH);
+  tool_svg_put(&s->svg, "<path class=\"axis\" d=\"M%d %dV%dH%d\"/>\n", SVG_LEFT, SVG_TOP, SVG_BOTTOM,
+               SVG_LEFT + SVG_PLOT_WIDTH);
   if (p->outcome.lower_bound > 0 && p->outcome.lower_bound <= s->top)
     svg_put_level(s, "lower bound", p->outcome.lower_bound, true);
   if (p->view.pools > 0 && p->capacity <= s->top) svg_put_level(s, "capacity", p->capacity, false);
@@ -351,49 +306,45 @@ static void svg_put_lines(svg_picture* s) {
 // ---------------------------------------------------------------------------------------------------
 // The picture
 
-static const char* svg_file_name(const tool_planning* p) {
-  const char* const slash = strrchr(p->call->operands[0], '/');
-  if (strcmp(p->call->operands[0], "-") == 0) return "standard input";
-  return slash != NULL ? slash + 1 : p->call->operands[0];
-}
-
 static void svg_put_head(svg_picture* s) {
   const tool_planning* const p = s->planning;
   char size[TOOL_SIZE_TEXT];
-  svg_put(s,
-          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-          "role=\"img\">\n<title>",
-          SVG_WIDTH / 10, SVG_HEIGHT / 10, SVG_WIDTH, SVG_HEIGHT);
-  svg_put_name(s, svg_file_name(p));
-  svg_put_text(s, "</title>\n<style>text{font:130px sans-serif;fill:#333;stroke:#fff;stroke-width:25;"
-                  "paint-order:stroke}.head{font-size:170px}"
-                  ".middle{text-anchor:middle}.end{text-anchor:end}"
-                  "g path{stroke:#fff;stroke-width:2}g path:hover{stroke:#000;stroke-width:15}"
-                  ".axis,.tick{fill:none;stroke:#333;stroke-width:10}"
-                  ".bound{stroke:#000;stroke-width:12;stroke-dasharray:60 40}"
-                  ".capacity{stroke:#c00;stroke-width:16}"
-                  ".grid{fill:none;stroke:#999;stroke-width:10}</style>\n"
-                  "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
-  svg_put(s, "<text x=\"%d\" y=\"350\" class=\"head\">", SVG_LEFT);
-  svg_put_name(s, svg_file_name(p));
-  svg_put(s, ": %zu buffers in %s, %s</text>\n", p->view.count, tool_size_text(p->outcome.peak, size),
-          tide_plan_verdict_name(p->outcome.verdict));
+  tool_svg_put(&s->svg,
+               "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+               "role=\"img\">\n<title>",
+               SVG_WIDTH / 10, SVG_HEIGHT / 10, SVG_WIDTH, SVG_HEIGHT);
+  tool_svg_put_name(&s->svg, tool_svg_file_name(p->call->operands[0]), SVG_NAME);
+  tool_svg_put_text(&s->svg,
+                    "</title>\n<style>text{font:130px sans-serif;fill:#333;stroke:#fff;stroke-width:25;"
+                    "paint-order:stroke}.head{font-size:170px}"
+                    ".middle{text-anchor:middle}.end{text-anchor:end}"
+                    "g path{stroke:#fff;stroke-width:2}g path:hover{stroke:#000;stroke-width:15}"
+                    ".axis,.tick{fill:none;stroke:#333;stroke-width:10}"
+                    ".bound{stroke:#000;stroke-width:12;stroke-dasharray:60 40}"
+                    ".capacity{stroke:#c00;stroke-width:16}"
+                    ".grid{fill:none;stroke:#999;stroke-width:10}</style>\n"
+                    "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+  tool_svg_put(&s->svg, "<text x=\"%d\" y=\"350\" class=\"head\">", SVG_LEFT);
+  tool_svg_put_name(&s->svg, tool_svg_file_name(p->call->operands[0]), SVG_NAME);
+  tool_svg_put(&s->svg, ": %zu buffers in %s, %s</text>\n", p->view.count,
+               tool_size_text(p->outcome.peak, size), tide_plan_verdict_name(p->outcome.verdict));
 }
 
 // What the colours mean, and what is missing.
 static void svg_put_notes(svg_picture* s) {
   const tool_planning* const p = s->planning;
   char size[TOOL_SIZE_TEXT];
-  svg_put(s, "<text x=\"%d\" y=\"%d\" class=\"end\">buffers of one size share a colour",
-          SVG_LEFT + SVG_PLOT_WIDTH, SVG_BOTTOM + 400);
-  if (s->hidden > 0) svg_put(s, "; %llu pieces too small to see are grey", (unsigned long long)s->hidden);
+  tool_svg_put(&s->svg, "<text x=\"%d\" y=\"%d\" class=\"end\">buffers of one size share a colour",
+               SVG_LEFT + SVG_PLOT_WIDTH, SVG_BOTTOM + 400);
+  if (s->hidden > 0)
+    tool_svg_put(&s->svg, "; %llu pieces too small to see are grey", (unsigned long long)s->hidden);
   if (p->view.pools > 0 && p->capacity > s->top)
-    svg_put(s, "; the capacity, %s, is above the picture", tool_size_text(p->capacity, size));
-  svg_put_text(s, "</text>\n");
+    tool_svg_put(&s->svg, "; the capacity, %s, is above the picture", tool_size_text(p->capacity, size));
+  tool_svg_put_text(&s->svg, "</text>\n");
 }
 
 tide_status tool_planning_draw(const void* planning, const tide_sink* sink) {
-  svg_picture s = { .planning = planning, .sink = sink, .least_side = SVG_CELL };
+  svg_picture s = { .planning = planning, .svg = { .sink = sink }, .least_side = SVG_CELL };
   svg_scale(&s);
   while (svg_shown_count(&s) > SVG_RECTANGLES) s.least_side *= 1.25;
   svg_put_head(&s);
@@ -403,9 +354,9 @@ tide_status tool_planning_draw(const void* planning, const tide_sink* sink) {
   svg_put_times(&s);
   svg_put_offsets(&s);
   svg_put_notes(&s);
-  svg_put_text(&s, "</svg>\n");
+  tool_svg_put_text(&s.svg, "</svg>\n");
   free(s.grid);
   free(s.gaps);
   free(s.pieces);
-  return s.status;
+  return s.svg.status;
 }

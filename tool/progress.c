@@ -13,6 +13,7 @@
 
 #define FIRST_NS UINT64_C(1000000000)
 #define NEXT_NS UINT64_C(100000000)
+#define WAIT_NS 50000000
 #define BAR_CELLS 30
 #define LEAST_SHARE 0.02   // that must be done for an estimate of the time left
 #define LONGEST_S 359999u  // 99 h 59 min
@@ -81,6 +82,15 @@ void tool_progress_show(tool_progress* progress, double share) {
   if (now_ns < progress->due_ns) return;
   progress->due_ns = now_ns + NEXT_NS;
   bar_draw(progress, share > 1 ? 1 : share, now_ns);
+}
+
+void tool_progress_wait(pthread_cond_t* changed, pthread_mutex_t* lock) {
+  struct timespec until = { 0 };
+  (void)clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += WAIT_NS;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  (void)pthread_cond_timedwait(changed, lock, &until);
 }
 
 void tool_progress_quiet(void) { is_quiet = true; }

@@ -7,19 +7,13 @@
 
 #include "base/arith.h"
 #include "picture.h"
-#include "tidemark/ledger.h"
-
-static bool device_has_entries(const tide_trace* trace, size_t device) {
-  size_t count = 0;
-  (void)tide_trace_entries(trace, device, &count);
-  return count > 0;
-}
 
 static int device_choose(const tool_call* call, tool_recording* r) {
   const int status = tool_device_choose(call, r->trace, &r->device);
-  if (status != TOOL_DONE || device_has_entries(r->trace, r->device)) return status;
-  return tool_fail("%s: no entries to replay%s", r->file,
-                   tool_option_value(call, "device") != NULL ? " on that device" : "");
+  if (status != TOOL_DONE || tool_device_entries(r->trace, r->device) > 0) return status;
+  return tool_fail("%s: there are no entries to replay%s; record them with "
+                   "torch.cuda.memory._record_memory_history()",
+                   r->file, tool_option_value(call, "device") != NULL ? " on that device" : "");
 }
 
 // The most that the program asks for at once: what it holds, and what it was refused then.
@@ -75,6 +69,15 @@ int tool_recording_open(const tool_call* call, tool_recording* out) {
       tide_replay_new(out->trace, out->device, NULL, &out->replay) != TIDE_OK)
     return tool_fail("%s: %s", out->file, tool_error());
   return TOOL_DONE;
+}
+
+bool tool_recording_begin(tide_trace* trace, size_t device, const tide_ledger* ledger, tool_recording* out) {
+  *out = (tool_recording){ .trace = trace, .device = device };
+  out->is_from_start = tide_ledger_get_faults(ledger).is_from_start;
+  out->has_settings = tide_trace_get_about(trace).settings != 0;
+  if (tool_device_has_segments(trace, device))
+    out->reserved_bytes = tide_ledger_get_peaks(ledger).reserved.bytes;
+  return tide_replay_new(trace, device, NULL, &out->replay) == TIDE_OK;
 }
 
 void tool_recording_close(tool_recording* recording) {

@@ -5,6 +5,7 @@
 #ifndef TIDEMARK_TOOL_RECORDING_H
 #define TIDEMARK_TOOL_RECORDING_H
 
+#include "tidemark/ledger.h"
 #include "tidemark/replay.h"
 #include "tool.h"
 
@@ -27,6 +28,9 @@ typedef struct tool_recording {
 // Reads the file, chooses the device (--device, or tool_device_default()) and prepares the replay. On
 // failure it prints why and returns TOOL_USAGE.
 int tool_recording_open(const tool_call* call, tool_recording* out);
+// Prepares the replay of a trace, which the caller keeps, with the facts that its ledger shows. False: it
+// cannot be replayed. Only the replay is to be freed.
+bool tool_recording_begin(tide_trace* trace, size_t device, const tide_ledger* ledger, tool_recording* out);
 void tool_recording_close(tool_recording* recording);
 // Warns about `count` entries that contradict others, unless it is 0; in text only.
 void tool_recording_emit_odd(tool_emit* emit, uint64_t count);

@@ -18,11 +18,12 @@ static const tool_option options[] = {
     "the allocator policy: torch or tide, with SETTINGS as in PYTORCH_CUDA_ALLOC_CONF (default: as "
     "recorded)" },
   { "limit", 'l', "SIZE",
-    "the most memory that may be reserved (default: that of the recorded run, if it shows)" },
+    "the most memory that may be reserved (default: the limit of the recorded run, if the recording "
+    "shows one)" },
   { "scale", 's', "FACTOR",
     "multiply the sizes of requests by FACTOR, as if batches were larger (default: 1); blocks that live for "
     "more than half of the recording, such as weights, keep their size" },
-  { "scale-all", 0, NULL, "with --scale, multiply the sizes of these blocks, too" },
+  { "scale-all", 0, NULL, "with --scale: multiply the sizes of all blocks, also weights" },
   { "check", 'c', NULL, "compare every address, segment and refusal with the recording" },
   { "device", 'd', "N",
     "the device to replay (default: the one that ran out of memory first, or the first with entries)" },
@@ -52,11 +53,11 @@ static void memory_emit(tool_emit* emit, const tide_replay_result* r) {
   tool_emit_bytes(emit, "peak_allocated_blocks", "  as PyTorch counts", r->peak_blocks);
   tool_emit_bytes(emit, "peak_reserved", "peak reserved", r->peak_reserved);
   tool_emit_share(emit, "utilisation", "utilisation", tool_utilisation(r->peak_allocated, r->peak_reserved));
-  tool_emit_uint(emit, "retries", "retries with cache freed", r->retries);
+  tool_emit_uint(emit, "retries", "retries", r->retries);
   tool_emit_uint(emit, "ooms", "requests refused", r->ooms);
-  tool_emit_uint(emit, "inferred_empty_cache", "calls to empty_cache", r->inferred_empty_cache);
   tool_emit_uint_if(emit, r->ooms > 0, "first_oom", "  first at entry", r->first_oom);
   tool_emit_bytes(emit, "oom_bytes", r->ooms > 0 ? "  its size" : NULL, r->oom_bytes);
+  tool_emit_uint(emit, "inferred_empty_cache", "calls to empty_cache", r->inferred_empty_cache);
 }
 
 static void driver_emit(tool_emit* emit, const tide_replay_result* r, const tool_recording* recording) {
@@ -66,7 +67,7 @@ static void driver_emit(tool_emit* emit, const tide_replay_result* r, const tool
   tool_emit_uint(emit, "driver_allocs", "segments allocated", r->driver_allocs);
   tool_emit_uint(emit, "driver_frees", "segments freed", r->driver_frees);
   tool_emit_uint(emit, "driver_calls", "driver calls", r->driver_calls);
-  tool_emit_real(emit, "driver_ms", "driver time (ms)", (double)r->driver_ns / 1e6, 3);
+  tool_emit_real(emit, "driver_ms", "driver time (ms, estimated)", (double)r->driver_ns / 1e6, 3);
   tenths_emit(emit, "driver_calls_by_tenth", r->driver_calls_by_tenth, 1, 0);
   tenths_emit(emit, "driver_ms_by_tenth", r->driver_ns_by_tenth, 1e6, 3);
   tenths_emit(emit, "remap_ms_by_tenth", r->remap_ns_by_tenth, 1e6, 3);
@@ -89,20 +90,21 @@ static void scale_emit_words(tool_emit* emit, const tide_replay_options* o, cons
     return;
   }
   if (r->unscaled_blocks == 0) {
-    tool_emit_words(emit,
-                    "Multiplied by %g: every request. No block lives for more than half of the recording, as "
-                    "weights and optimizer states would; such blocks would keep their size.",
-                    o->scale);
+    tool_emit_words(
+        emit,
+        "All requests are multiplied by %g. Blocks that live for more than half of the recording, such as "
+        "weights, would keep their size, but there are none.",
+        o->scale);
     return;
   }
-  tool_emit_words(emit,
-                  "Multiplied by %g: every request but %llu block%s (%s). A block that lives for more than "
-                  "half of the recording keeps its size: it belongs to no step that the recording has twice, "
-                  "but to weights, optimizer states and the like. Gradients that every step makes anew are "
-                  "multiplied, although they do not grow with batches. A buffer for batches that is kept all "
-                  "the time is not; --scale-all multiplies that, too.",
-                  o->scale, (unsigned long long)r->unscaled_blocks, r->unscaled_blocks == 1 ? "" : "s",
-                  tool_size_text(r->unscaled_bytes, size));
+  tool_emit_words(
+      emit,
+      "All requests are multiplied by %g, except for %llu block%s (%s) that live%s for more than half of "
+      "the recording, such as weights and optimizer states. Gradients that each step allocates are "
+      "multiplied too, so the peak may be overestimated. A batch buffer that is kept for the whole "
+      "run is not multiplied; --scale-all multiplies everything.",
+      o->scale, (unsigned long long)r->unscaled_blocks, r->unscaled_blocks == 1 ? "" : "s",
+      tool_size_text(r->unscaled_bytes, size), r->unscaled_blocks == 1 ? "s" : "");
 }
 
 static int result_emit(const tool_call* call, const tool_recording* recording, const tool_limit* limit,
@@ -121,20 +123,22 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   tool_emit_uint(emit, "allocations", "allocations", r->allocations);
   tool_emit_uint(emit, "blocks_before", r->blocks_before > 0 ? "blocks already there" : NULL,
                  r->blocks_before);
-  tool_emit_bytes(emit, "bytes_before", r->blocks_before > 0 ? "  requested" : NULL, r->bytes_before);
+  tool_emit_bytes(emit, "requested_before", r->blocks_before > 0 ? "  requested" : NULL, r->bytes_before);
   tool_emit_uint(emit, "skipped", r->skipped > 0 ? "releases of unknown blocks" : NULL, r->skipped);
   comparison_emit(emit, r, o->checks);
   memory_emit(emit, r);
   driver_emit(emit, r, recording);
-  tool_emit_real(emit, "ns_per_entry", "ns per entry", (double)r->run_ns / (double)r->entries, 1);
+  tool_emit_real(emit, "ns_per_entry", "replay time (ns per entry)", (double)r->run_ns / (double)r->entries,
+                 1);
   scale_emit_words(emit, o, r);
   tool_recording_emit_odd(emit, recording->odd_entries);
   tool_emit_bool(emit, "is_from_start", NULL, recording->is_from_start);
   tool_cut_emit_begin(emit, recording, r);
   if (r->peak_allocated > r->peak_reserved)
     tool_emit_words(
-        emit, "There is no utilisation: more memory was live in the recording than the replay reserved. The "
-              "recording contradicts itself, or completes releases later than the replay.");
+        emit,
+        "The utilisation is unknown: more memory was live in the recording than the replay reserved. The "
+        "recording contradicts itself, or completes releases later than the replay.");
   return tool_emit_end(emit);
 }
 
@@ -160,7 +164,7 @@ static tide_status replay_run(const tool_recording* recording, tide_replay_optio
 // the question is what they need.
 static int limit_set(const tool_call* call, const tool_recording* recording, tide_replay_options* o,
                      tool_limit* limit) {
-  const int status = tool_limit_choose(call, recording, limit);
+  const int status = tool_limit_choose(call, recording, NULL, limit);
   if (o->scale != 1 && !limit->is_given) limit->bytes = TIDE_NO_LIMIT;
   o->limit = limit->bytes;
   o->infers_limit = o->checks && !limit->is_given;
@@ -183,6 +187,8 @@ static int replay_once(const tool_call* call, tool_recording* recording, tide_re
 static int scale_parse(const tool_call* call, double* out) {
   const char* const text = tool_option_value(call, "scale");
   char* end = NULL;
+  if (text == NULL && tool_option_value(call, "scale-all") != NULL)
+    return tool_fail("--scale-all needs --scale");
   if (text == NULL) return TOOL_DONE;
   *out = strtod(text, &end);
   if (end == text || *end != '\0' || !(*out > 0 && *out <= 1024))
@@ -215,10 +221,10 @@ const tool_verb tool_replay = {
   .operands = "FILE",
   .text =
       "Shows how much memory the recorded requests need under a policy, and what the driver calls would "
-      "cost. With --check, every step is compared with the recording, up to the first difference. Where "
-      "the recording freed memory and no limit explains it, the program called empty_cache; the replay calls "
-      "it there too. Exit status 1: with --check, something differs; otherwise, a request "
-      "ran out of memory.",
+      "cost. With --check, every entry is compared with the recording, up to the first difference. Where "
+      "the recording gave memory back and no limit explains it, the program probably called empty_cache; the "
+      "replay calls it there too. Exit status 1: with --check, something differs; without it, a request was "
+      "refused.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

@@ -6,9 +6,9 @@
 // statement about another setting comes from a replay with it.
 #include "report.h"
 
+#include <math.h>
 #include <stdlib.h>
 
-#define REPORT_MOST 8     // times what was reserved; a setting that needs more is not tried to its end
 #define REPORT_LOSS 0.05  // share of reserved memory that fragmentation may cost without being reported
 
 static double report_utilisation(const tool_diagnosis* r) {
@@ -42,6 +42,12 @@ static int report_look(tool_diagnosis* r) {
   if (status == TOOL_DONE)
     status = tool_refusals_find(r->trace, r->device, r->ledger, r->refusals, TOOL_REFUSALS, &r->refusal_count,
                                 &r->limits);
+  return status;
+}
+
+// With the limit that report_try() found: it bounds by how much each refused request missed.
+static int report_find_rooms(tool_diagnosis* r) {
+  int status = TOOL_DONE;
   for (size_t i = 0; i < r->refusal_count && status == TOOL_DONE; i++)
     status = tool_room_find(r->trace, r->ledger, &r->refusals[i], &r->limits, &r->rooms[i]);
   return status;
@@ -56,16 +62,14 @@ static bool report_may_gain(const tool_diagnosis* r) {
 
 // Finds the limit of the run, and calls to empty_cache.
 static bool report_compare(tool_diagnosis* r) {
-  r->recording = (tool_recording){ .trace = r->trace, .device = r->device };
-  r->recording.is_from_start = r->faults.is_from_start;
-  r->recording.has_settings = tide_trace_get_about(r->trace).settings != 0;
-  r->recording.reserved_bytes = r->has_segments ? r->peaks.reserved.bytes : 0;
-  if (tide_replay_new(r->trace, r->device, NULL, &r->recording.replay) != TIDE_OK) return false;
+  const tool_limits* const refusals = r->has_segments ? &r->limits : NULL;
+  if (!tool_recording_begin(r->trace, r->device, r->ledger, &r->recording)) return false;
   (void)tool_recording_compare(&r->recording);
-  if (tool_limit_choose(r->call, &r->recording, &r->limit) != TOOL_DONE) return false;
+  if (tool_limit_choose(r->call, &r->recording, refusals, &r->limit) != TOOL_DONE) return false;
   if (tool_limit_is_shown(&r->limit)) {
     r->limits.at_least = r->limit.at_least;
     r->limits.less_than = r->limit.less_than;
+    if (!r->limits.is_device_full) r->limits.likely = r->limit.at_least;
   }
   return true;
 }
@@ -81,11 +85,13 @@ static void report_try(tool_diagnosis* r) {
   r->trials.replay = r->recording.replay;
   r->trials.limit = r->limit.bytes;
   r->trials.is_quick = true;
-  r->trials.most =
-      r->recording.reserved_bytes > UINT64_MAX / REPORT_MOST ? 0 : REPORT_MOST * r->recording.reserved_bytes;
+  (void)tool_trials_add_recorded(&r->trials, &recorded);
+  tool_trials_take(&r->trials, &r->recording, tool_limit_is_recorded(&r->limit, &r->recording));
+  tool_trials_run(&r->trials);
+  const bool shows_trials = r->refusal_count > 0 && r->knows_reserved;
+  if (!shows_trials) tool_trials_end_early(&r->trials, &r->recording);
   tool_trials_add_usual(&r->trials, &recorded, false);
   tool_trials_run(&r->trials);
-  if (tool_limit_is_recorded(&r->limit, &r->recording)) tool_trials_repeat(&r->trials, &r->recording.result);
   r->advice = tool_trials_advise(&r->trials, &r->recording);
   tool_costs_find(&r->trials, &r->recording, &r->why, &r->costs);
 }
@@ -93,8 +99,9 @@ static void report_try(tool_diagnosis* r) {
 int tool_diagnosis_find(tool_diagnosis* r) {
   tool_sites_init(&r->sites, r->trace);
   const int status = report_look(r);
-  if (status == TOOL_DONE) report_try(r);
-  return status;
+  if (status != TOOL_DONE) return status;
+  report_try(r);
+  return report_find_rooms(r);
 }
 
 void tool_diagnosis_fini(tool_diagnosis* r) {
@@ -126,6 +133,17 @@ void tool_words_add_size(tool_words* w, const char* before, uint64_t bytes, cons
   tool_words_add(w, "%s%s%s", before, tool_size_text(bytes, size), behind);
 }
 
+void tool_words_add_share(tool_words* w, const char* before, double share, const char* behind) {
+  char text[TOOL_SHARE_TEXT];
+  tool_words_add(w, "%s%s%s", before, tool_share_text(share, text), behind);
+}
+
+// Nothing if more was live than reserved, by a recording that contradicts itself.
+static void words_add_utilisation(const tool_diagnosis* r, tool_words* w) {
+  const double share = report_utilisation(r);
+  if (isfinite(share)) tool_words_add_share(w, " (utilisation ", share, ")");
+}
+
 // How often requests were refused, and when and how large the first was.
 static void words_add_refusal(const tool_diagnosis* r, tool_words* w) {
   const tool_moment moment = tool_moment_of(r->trace, r->device, r->refusals[0].at);
@@ -143,32 +161,33 @@ static void advice_to_set(const tool_diagnosis* r, tool_words* advice) {
   tool_words_add(advice, "%s%s: in a replay, ", is_unset ? "Leave PYTORCH_CUDA_ALLOC_CONF unset" : "Set ",
                  is_unset ? "" : line);
   if (r->advice.recorded_bytes == 0) {
-    tool_words_add(advice, "every request is served in the same memory.");
+    tool_words_add(advice, "every request is served under the same limit.");
     return;
   }
   tool_words_add_size(advice, "the same requests reserve ", r->advice.trial->result.peak_reserved,
                       " at the peak");
   tool_words_add_size(advice, ", ", tool_advice_saved(&r->advice), " less");
   if (!r->advice.is_recorded) tool_words_add(advice, " than %s", tool_advice_than(&r->recording));
-  tool_words_add(advice, " (%.0f %%).", 100 * tool_advice_share(&r->advice));
+  tool_words_add_share(advice, " (", tool_advice_share(&r->advice), ").");
 }
 
 static void advice_of_refusal(const tool_diagnosis* r, tool_words* advice) {
   if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   else if (r->advice.verdict == TOOL_VERDICT_UNKNOWN)
-    tool_words_add(
-        advice, "Less memory must be live at that point; the tables below show who holds it. Other settings "
-                "can be replayed only on a run that was recorded from its start.");
-  else
     tool_words_add(advice,
-                   "No PyTorch setting that was tried serves every request in the same memory: less must be "
-                   "live at that point. The tables below show who holds it.");
+                   "Whether another setting would have served it is not known: that needs a run that was "
+                   "recorded from its start. The tables below show what holds memory at that point.");
+  else
+    tool_words_add(
+        advice,
+        "No PyTorch setting that was tried serves every request under the same limit. Less memory must "
+        "be live at that point; the tables below show what holds it.");
 }
 
 static void advice_of_loss(const tool_diagnosis* r, tool_words* advice) {
   if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   else if (r->advice.verdict == TOOL_VERDICT_UNKNOWN)
-    tool_words_add(advice, "Other settings can be replayed only on a run that was recorded from its start.");
+    tool_words_add(advice, "Other settings can be replayed only if the run was recorded from its start.");
   else
     tool_words_add(advice, "No PyTorch setting that was tried lowers the peak by more than %d %%.",
                    TOOL_ADVICE_PERCENT);
@@ -180,7 +199,7 @@ static void finding_of_refusal(tool_diagnosis* r, tool_words* finding, tool_word
   tool_words_add(finding, ".");
   tool_words_add_missed(r, 0, finding);
   if (refusal->free_bytes == 0) {
-    tool_words_add_size(finding, " All of the ", refusal->reserved, " reserved was in use.");
+    tool_words_add_size(finding, " All of the ", refusal->reserved, " reserved were in use.");
   } else {
     tool_words_add_size(finding, " Of ", refusal->reserved, " reserved");
     tool_words_add_size(finding, ", ", refusal->free_bytes, " were free");
@@ -211,7 +230,7 @@ static void finding_of_why(const tool_why* why, tool_words* finding) {
 static void finding_of_loss(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   tool_words_add_size(finding, "Reserved memory reached ", r->peaks.reserved.bytes, "");
   tool_words_add_size(finding, ", but at most ", r->peaks.live.bytes, " were live at once");
-  tool_words_add(finding, " (utilisation %.0f %%)", 100 * report_utilisation(r));
+  words_add_utilisation(r, finding);
   tool_words_add_size(finding, ": fragmentation cost ", report_cost(r), ".");
   finding_of_why(&r->why, finding);
   advice_of_loss(r, advice);
@@ -223,7 +242,7 @@ static void finding_of_end(const tool_diagnosis* r, tool_words* finding, tool_wo
   const uint64_t bytes = tool_where_bytes(&r->where, cause);
   tool_words_add_size(finding, "Only the final state is known: ", r->where.reserved, " are reserved");
   tool_words_add_size(finding, ", of which ", r->peaks.live.bytes, " are live");
-  tool_words_add(finding, " (utilisation %.0f %%)", 100 * report_utilisation(r));
+  words_add_utilisation(r, finding);
   if (bytes > 0) {
     tool_words_add_size(finding, "; the largest part of the rest, ", bytes, "");
     tool_words_add(finding, " (%s), is %s", tool_cause_describe(cause).label,
@@ -238,13 +257,14 @@ static void finding_of_end(const tool_diagnosis* r, tool_words* finding, tool_wo
 static void finding_of_good_use(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   tool_words_add_size(finding, "Memory is used well: reserved memory reached ", r->peaks.reserved.bytes, "");
   tool_words_add_size(finding, ", and ", r->peaks.live.bytes, " of it were live at once");
-  tool_words_add(finding, " (utilisation %.0f %%).", 100 * report_utilisation(r));
+  words_add_utilisation(r, finding);
+  tool_words_add(finding, ".");
   if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   else
     tool_words_add(
         advice,
-        "%s allocator setting can save much. To need less memory, less must be live at the peak; the "
-        "tables below show who holds it.",
+        "%s allocator setting can save much. Less memory must be live at the peak; the tables below show "
+        "what holds it.",
         r->faults.is_from_start ? "No" : "In the recorded part, no");
 }
 
@@ -259,10 +279,10 @@ static void finding_of_requests(const tool_diagnosis* r, tool_words* finding, to
 }
 
 static void finding_of_plan(const tool_diagnosis* r, tool_words* finding) {
-  tool_words_add(finding,
-                 "This is a planning problem, with times in steps: at most %llu bytes are live at once",
+  tool_words_add(finding, "This is a planning problem, not a recording: at most %llu bytes are live at once",
                  (unsigned long long)r->peaks.requested.bytes);
-  tool_words_add(finding, ", in an arena of %llu.", (unsigned long long)r->peaks.reserved.bytes);
+  tool_words_add(finding, ", in an arena of %llu bytes. tidemark plan looks for a smaller one.",
+                 (unsigned long long)r->peaks.reserved.bytes);
 }
 
 void tool_diagnosis_conclude(tool_diagnosis* r, tool_words* finding, tool_words* advice) {
@@ -394,13 +414,14 @@ static void faults_emit(tool_emit* emit, const tool_diagnosis* r) {
   tool_recording_emit_odd(emit, odd);
 }
 
-void tool_diagnosis_emit(tool_emit* emit, tool_diagnosis* r, const tool_steps* steps) {
+int tool_diagnosis_emit(tool_emit* emit, tool_diagnosis* r, const tool_steps* steps) {
   tool_words finding;
   tool_words advice;
   tool_diagnosis_conclude(r, &finding, &advice);
   if (advice.length > 0) tool_emit_words(emit, "%s %s", finding.text, advice.text);
   else tool_emit_words(emit, "%s", finding.text);
   tool_steps_emit_warning(emit, steps);
+  const int status = tool_diagnosis_emit_timeline(emit, r);
   tool_emit_text(emit, "finding", NULL, finding.text);
   tool_emit_text(emit, "advice", NULL, advice.length > 0 ? advice.text : NULL);
   tool_advice_emit(emit, &r->advice);
@@ -413,6 +434,7 @@ void tool_diagnosis_emit(tool_emit* emit, tool_diagnosis* r, const tool_steps* s
   tool_diagnosis_emit_costs(emit, r);
   tool_diagnosis_emit_ooms(emit, r);
   tool_diagnosis_emit_peak(emit, r);
+  return status;
 }
 
 static int report_answer(tool_diagnosis* r) {
@@ -420,10 +442,10 @@ static int report_answer(tool_diagnosis* r) {
   int status = tool_steps_init(&steps, r->call, r->trace, r->device, r->ledger, &r->sites);
   if (status != TOOL_DONE) return status;
   tool_emit* const emit = tool_emit_begin(r->call);
-  tool_diagnosis_emit(emit, r, &steps);
+  status = tool_diagnosis_emit(emit, r, &steps);
   tool_steps_emit_report(emit, r->call, &steps);
   tool_steps_fini(&steps);
-  status = tool_devices_emit(emit, r->call, r->trace, r->device, &r->peaks);
+  if (status == TOOL_DONE) status = tool_devices_emit(emit, r->call, r->trace, r->device, &r->peaks);
   if (status == TOOL_DONE) return tool_emit_end(emit);
   tool_emit_drop(emit);
   return status;
@@ -432,6 +454,7 @@ static int report_answer(tool_diagnosis* r) {
 static int report_work(tool_diagnosis* r) {
   int status = tool_top_parse(r->call, TOOL_DIAGNOSIS_TOP, &r->top);
   if (status == TOOL_DONE) status = tool_stacks_parse(r->call, &r->stacks);
+  if (status == TOOL_DONE) status = tool_timeline_parse(r->call, &r->has_timeline);
   if (status == TOOL_DONE) status = tool_trace_read(r->call->operands[0], &r->trace);
   if (status == TOOL_DONE) status = tool_device_choose(r->call, r->trace, &r->device);
   if (status == TOOL_DONE) status = tool_diagnosis_find(r);
@@ -455,6 +478,8 @@ static const tool_option report_options[] = {
   TOOL_STACKS_OPTIONS,
   { "steps", 0, NULL, "show a table of the steps of the run" },
   TOOL_STEP_OPTION,
+  { "timeline", 0, "WHEN",
+    "when to draw memory over time: auto (on a terminal that shows UTF-8; the default), always or never" },
   { NULL, 0, NULL, NULL },
 };
 
@@ -463,12 +488,13 @@ const tool_verb tool_report = {
   .summary = "diagnose a run's memory problem, and suggest what to do",
   .operands = "FILE",
   .text =
-      "The first paragraph is the finding and one piece of advice; what it says about another setting comes "
-      "from a replay. Then follow the peaks, where reserved memory was lost, why requests were refused, and "
-      "who holds memory at the peak.\n\n"
-      "Losses are measured when reserved memory first reaches its peak, including the request that made it "
-      "grow; each byte is counted once. A call site is the innermost line of the program itself, and what "
-      "it calls is the line of an installed package or of PyTorch behind it. tidemark(1) lists the keys of "
+      "The first paragraph says what happened and what to do; what it says about another setting comes from "
+      "a "
+      "replay. Then follow the peaks, where reserved memory was lost, why it was reserved, why requests were "
+      "refused, and what holds memory at the peak.\n\n"
+      "\"needed at once\" is the largest sum of live memory and a refused request. Losses are measured when "
+      "reserved memory first reaches its peak; each byte is counted once. A call site is the innermost line "
+      "of your program; \"calls\" is the line of a library behind it. tidemark(1) lists the keys of "
       "--json.",
   .options = report_options,
   .operands_min = 1,

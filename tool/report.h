@@ -32,6 +32,7 @@ typedef struct tool_diagnosis {
   bool has_segments;
   bool knows_reserved;
   size_t top;
+  bool has_timeline;  // it is drawn
   tide_ledger* ledger;
   tool_sites sites;
   tool_stacks_options stacks;
@@ -65,6 +66,13 @@ typedef struct tool_words {
 void tool_words_add(tool_words* w, const char* format, ...) __attribute__((format(printf, 2, 3)));
 // Adds a size between two texts.
 void tool_words_add_size(tool_words* w, const char* before, uint64_t bytes, const char* behind);
+// Adds a share between two texts, as tables have it.
+void tool_words_add_share(tool_words* w, const char* before, double share, const char* behind);
+
+// Reads --timeline; draws reserved and allocated memory over time, or over the entries of a recording without
+// times (report_timeline.c). On failure they print why and return TOOL_USAGE.
+int tool_timeline_parse(const tool_call* call, bool* out);
+int tool_diagnosis_emit_timeline(tool_emit* emit, const tool_diagnosis* r);
 
 // Finds everything about a device of a trace; call, trace, device, top and stacks must be set, and all else
 // zero. On failure it prints why and returns TOOL_USAGE. In both cases fini frees it, but not the trace.
@@ -72,8 +80,8 @@ int tool_diagnosis_find(tool_diagnosis* r);
 void tool_diagnosis_fini(tool_diagnosis* r);
 // The finding and the advice, which may be empty.
 void tool_diagnosis_conclude(tool_diagnosis* r, tool_words* finding, tool_words* advice);
-// Everything but steps, leaks and other devices.
-void tool_diagnosis_emit(tool_emit* emit, tool_diagnosis* r, const tool_steps* steps);
+// Everything but steps, leaks and other devices. On failure it prints why and returns TOOL_USAGE.
+int tool_diagnosis_emit(tool_emit* emit, tool_diagnosis* r, const tool_steps* steps);
 
 // Why memory is reserved at the peak: a paragraph, and everything (report_why.c). Prints nothing if segments
 // were not recorded.

@@ -12,17 +12,17 @@ static const struct {
 } change_words[TOOL_CHANGE_COUNT] = {
   [TOOL_ONE_STREAM] = { "one_stream", "all requests on one stream", "with all requests on one stream",
                         "Allocate on one stream." },
-  [TOOL_ONE_POOL] = { "one_pool", "one private pool for all", "with one private pool for all",
+  [TOOL_ONE_POOL] = { "one_pool", "one private pool for all", "with one private pool for all graphs",
                       "Let graphs share one pool." },
   [TOOL_NO_WAITS] = { "no_waits", "no release waits for other streams", "in which no release waits",
-                      "Let the allocating stream wait for the other one before a tensor is released, instead "
-                      "of record_stream." },
+                      "Instead of record_stream, let the allocating stream wait for the other stream before "
+                      "the tensor is released." },
 };
 
 // " the same requests reserve 26.53 GiB at the peak, 38.76 GiB less."
 static void words_add_result(const tool_costs* costs, const tide_replay_result* other, tool_words* w) {
   if (costs->recorded.ooms > 0) {
-    tool_words_add(w, " every request is served in the same memory.");
+    tool_words_add(w, " every request is served under the same limit.");
     return;
   }
   tool_words_add_size(w, " the same requests reserve ", other->peak_reserved, " at the peak");

@@ -38,8 +38,8 @@ static void limits_words(const tool_limits* limits, const tool_refusal* refusal,
   }
   if (refusal->has_device_free)
     tool_words_add_size(w, " The device had ", refusal->device_free,
-                        " left, so the program had reached a limit set for it:");
-  else tool_words_add(w, " The limit was not recorded; it is");
+                        " left, so the program had a limit of its own:");
+  else tool_words_add(w, " The limit was not recorded. It was");
   tool_size_pair(limits->at_least, limits->less_than, sizes[0], sizes[1]);
   tool_words_add(w, " at least %s and less than %s.", sizes[0], sizes[1]);
 }
@@ -141,7 +141,7 @@ static void trials_emit(tool_emit* emit, const tool_diagnosis* r) {
   };
   char limit[TOOL_SIZE_TEXT];
   char text[TOOL_POLICY_TEXT];
-  tool_emit_title(emit, "Would another setting have served it? Replays in %s",
+  tool_emit_title(emit, "Would another setting have served it? Replays with a limit of %s",
                   tool_size_text(r->limit.bytes, limit));
   tool_emit_table(emit, "oom_settings", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < r->trials.count; i++) {

@@ -6,7 +6,8 @@
 #include "report.h"
 #include "sums.h"
 
-// " It missed by 81.92 MiB: 11.71 GiB reserved + 378.00 MiB needed = 12.08 GiB, of 12.00 GiB."
+// " It missed by 82.00 MiB: 11.71 GiB reserved + 378.00 MiB for a new segment = 12.08 GiB; the limit was
+// 12.00 GiB."
 void tool_words_add_missed(const tool_diagnosis* r, size_t index, tool_words* w) {
   const tool_refusal* const refusal = &r->refusals[index];
   const tool_room* const room = &r->rooms[index];
@@ -14,9 +15,10 @@ void tool_words_add_missed(const tool_diagnosis* r, size_t index, tool_words* w)
   tool_words_add_size(w, room->is_exact ? " It missed by " : " It missed by at most ", room->missing_bytes,
                       "");
   tool_words_add_size(w, ": ", refusal->reserved, " reserved");
-  tool_words_add_size(w, " + ", refusal->segment_bytes, " needed");
+  tool_words_add_size(w, " + ", refusal->segment_bytes, " for a new segment");
   tool_words_add_size(w, " = ", wanted, "");
-  tool_words_add_size(w, room->is_exact ? ", of " : ", of at least ", wanted - room->missing_bytes, ".");
+  tool_words_add_size(w, room->is_exact ? "; the limit was " : "; the limit was at least ",
+                      wanted - room->missing_bytes, ".");
 }
 
 // Sums over the blocks of a room by call site, the largest first.
@@ -45,7 +47,7 @@ static void words_add_sites(tool_diagnosis* r, const tool_room* room, tool_words
 void tool_words_add_room(tool_diagnosis* r, size_t index, tool_words* w) {
   const tool_room* const room = &r->rooms[index];
   if (room->way == TOOL_ROOM_NONE) {
-    tool_words_add(w, " No release of live blocks would have made room for it.");
+    tool_words_add(w, " Releasing live blocks would not have made room for it.");
     return;
   }
   if (room->block_count == 0 && room->way == TOOL_ROOM_HOLE) {
@@ -55,21 +57,17 @@ void tool_words_add_room(tool_diagnosis* r, size_t index, tool_words* w) {
     return;
   }
   if (room->block_count == 0) {
-    tool_words_add_size(w, " Empty segments of ", room->given_bytes, " were not given back.");
+    tool_words_add_size(w, " Empty segments of ", room->given_bytes, " were not given back to the device.");
     return;
   }
-  const char* const them = room->block_count == 1 ? "it" : "them";
   const bool is_least = room->is_least && room->is_exact;
-  tool_words_add(w, " %s made room: %zu block%s",
-                 is_least ? "The least that would have" : "This would certainly have", room->block_count,
-                 room->block_count == 1 ? "" : "s");
+  tool_words_add(w, " %s to release %zu live block%s",
+                 is_least ? "The cheapest way to make room was" : "It would have been enough",
+                 room->block_count, room->block_count == 1 ? "" : "s");
   tool_words_add_size(w, " of ", tool_room_bytes(room), room->block_count == 1 ? "" : " in total");
   words_add_sites(r, room, w);
-  if (room->way == TOOL_ROOM_HOLE) tool_words_add(w, "; without %s, one free block is large enough.", them);
-  else {
-    tool_words_add(w, "; without %s,", them);
-    tool_words_add_size(w, " ", room->given_bytes, " of empty segments can be given back.");
-  }
+  if (room->way == TOOL_ROOM_HOLE) tool_words_add(w, ": then one free block is large enough.");
+  else tool_words_add_size(w, ": then ", room->given_bytes, " of empty segments can be given back.");
 }
 
 // ---------------------------------------------------------------------------------------------------

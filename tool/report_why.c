@@ -38,7 +38,7 @@ void tool_words_add_why(const tool_why* why, tool_words* w) {
     tool_words_add(w, ".");
   }
   words_add_rest(why, TIDE_GROWTH_NEEDED, "had to be reserved: too little was free.", w);
-  words_add_rest(why, TIDE_GROWTH_BEFORE, "had been reserved before the recording begins.", w);
+  words_add_rest(why, TIDE_GROWTH_BEFORE, "had been reserved before the recording began.", w);
   words_add_rest(why, TIDE_GROWTH_UNKNOWN, "were reserved for requests that were not recorded.", w);
 }
 
@@ -75,7 +75,7 @@ static void example_words(tool_diagnosis* r, const tide_growth* g, tool_words* w
   tool_words_add(w, "entry %llu: ", (unsigned long long)g->at);
   tool_words_add_size(w, "", g->bytes, "");
   if (g->request_at == TIDE_LEDGER_BEFORE) return;
-  tool_words_add_size(w, " for ", g->requested_bytes, "");
+  tool_words_add_size(w, " for a request of ", g->requested_bytes, "");
   tool_words_add(w, " on stream %llu", (unsigned long long)g->stream);
   words_add_obstacle(g, w);
   if (g->stack != 0)
@@ -87,8 +87,13 @@ static void example_words(tool_diagnosis* r, const tide_growth* g, tool_words* w
 
 static void causes_emit(tool_emit* emit, tool_diagnosis* r) {
   static const tool_column columns[] = {
-    { "cause", NULL },        { NULL, "cause" },         { "segments", "segments" },   { "bytes", "bytes" },
-    { "is_avoidable", NULL }, { "example_entry", NULL }, { "example", "the largest" },
+    { "cause", NULL },
+    { NULL, "cause" },
+    { "segments", "segments" },
+    { "bytes", "bytes" },
+    { "is_avoidable", NULL },
+    { "example_entry", NULL },
+    { "example", "the largest segment" },
   };
   uint32_t causes[TIDE_GROWTH_COUNT];
   tool_why_order(&r->why, causes);

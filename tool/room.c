@@ -14,7 +14,7 @@
 
 #define UNIT ((uint64_t)2 << 20)
 #define CELLS_MAX ((uint64_t)1 << 24)    // segments or handles times units
-#define HANDLES_MAX ((uint64_t)1 << 20)  // of a segment; a larger one is taken as a whole
+#define HANDLES_MAX ((uint64_t)1 << 20)  // of all segments; one that has more is taken as a whole
 #define HANDLE_LARGE ((uint64_t)20 << 20)
 #define HANDLE_SMALL ((uint64_t)2 << 20)
 #define NOT_SPLIT_BEYOND ((uint64_t)20 << 20)  // an unsplit block may be larger than its request by less
@@ -131,7 +131,7 @@ typedef struct room_cells {
   size_t count;
   size_t room;
   uint64_t gains;     // of all
-  bool are_in_units;  // all sizes are whole units, and no segment has too many handles
+  bool are_in_units;  // all sizes are whole units, and there are not too many handles
 } room_cells;
 
 static void cells_add(room_cells* cells, const room_cell* cell) {
@@ -174,7 +174,8 @@ static room_cells cells_of(const tool_picture* picture) {
                              .to = picture->first_block[i + 1],
                              .gain = segment->bytes / UNIT,
                              .cost = segment->active_bytes };
-    const bool is_huge = segment->bytes / HANDLE_SMALL > HANDLES_MAX;
+    const uint64_t handles_left = HANDLES_MAX - tide__min(cells.count, HANDLES_MAX);
+    const bool is_huge = segment->bytes / HANDLE_SMALL > handles_left;
     if (is_huge) cells.are_in_units = false;
     if (segment->is_expandable && !is_huge) cells_add_handles(&cells, picture, i);
     else cells_add(&cells, &cell);

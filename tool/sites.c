@@ -180,17 +180,20 @@ static uint64_t hash_add_text(uint64_t hash, const tide_intern* names, uint32_t 
   return text != NULL ? hash_add(hash, text, bytes) : hash;
 }
 
+static uint64_t hash_add_frame(uint64_t hash, const tool_sites* sites, uint64_t number) {
+  if (number >= sites->frame_count) return hash_add(hash, &number, sizeof number);  // an address
+  const tide_frame frame = tide_intern_frame(sites->names, (uint32_t)number);
+  hash = hash_add_text(hash, sites->names, frame.name);
+  hash = hash_add_text(hash, sites->names, frame.file);
+  return hash_add(hash, &frame.line, sizeof frame.line);
+}
+
 uint64_t tool_stack_hash(const tool_sites* sites, uint32_t stack) {
   size_t count = 0;
   const uint64_t* const frames = tide_intern_stack(sites->names, stack, &count);
   if (count == 0) return 0;
   uint64_t hash = HASH_BEGIN;
-  for (size_t i = 0; i < count; i++) {
-    const tide_frame frame = tide_intern_frame(sites->names, (uint32_t)frames[i]);
-    hash = hash_add_text(hash, sites->names, frame.name);
-    hash = hash_add_text(hash, sites->names, frame.file);
-    hash = hash_add(hash, &frame.line, sizeof frame.line);
-  }
+  for (size_t i = 0; i < count; i++) hash = hash_add_frame(hash, sites, frames[i]);
   return hash != 0 ? hash : 1;
 }
 

@@ -75,8 +75,8 @@ int tool_size_ask(const char* option, const char* text, uint64_t bytes) {
   if (has_unit || bytes >= UINT64_C(1) << 20) return TOOL_DONE;
   const unsigned long long number = bytes;
   const char* const unit = bytes < 1024 ? "GiB" : "MiB";  // that was probably meant
-  return tool_fail("%s %llu is %llu bytes: write %llu%s, or %lluB if you mean it", option, number, number,
-                   number, unit, number);
+  return tool_fail("%s %llu has no unit: write %llu%s, or %lluB for bytes", option, number, number, unit,
+                   number);
 }
 
 // A size that would be printed as 1024.00 of a unit is 1.00 of the next.

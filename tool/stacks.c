@@ -67,13 +67,13 @@ int tool_stacks_parse(const tool_call* call, tool_stacks_options* out) {
                                 .is_unfolded = tool_option_value(call, "unfold") != NULL,
                                 .percent = PERCENT_USUAL };
   if (depth != NULL && (!tool_number_parse(depth, DEPTH_MOST, &number) || number == 0))
-    return tool_fail("--depth needs a number from 1 to %d, not '%s'", DEPTH_MOST, depth);
+    return tool_fail("--depth must be a number from 1 to %d, not '%s'", DEPTH_MOST, depth);
   out->depth = number;
   if (percent != NULL) {
     char* end = NULL;
     out->percent = strtod(percent, &end);
     if (end == percent || *end != '\0' || !(out->percent >= 0 && out->percent <= 100))
-      return tool_fail("--min-share needs a percentage from 0 to 100, not '%s'", percent);
+      return tool_fail("--min-share must be a percentage from 0 to 100, not '%s'", percent);
   }
   const bool has_others = depth != NULL || percent != NULL || out->is_unfolded;
   return has_others && !out->is_wanted ? tool_fail("--depth, --min-share and --unfold need --stacks")

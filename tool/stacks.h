@@ -16,11 +16,13 @@ typedef struct tool_stacks_options {
 } tool_stacks_options;
 
 // For the table of options of a verb.
-#define TOOL_STACKS_OPTIONS                                                                          \
-  { "stacks", 's', NULL, "show who holds memory at the peak as a tree of stacks" },                  \
-      { "depth", 0, "N", "with --stacks: the most lines below each other (default: 40)" },           \
-      { "min-share", 0, "PERCENT", "with --stacks: sum up branches that hold less (default: 1)" }, { \
-    "unfold", 0, NULL, "with --stacks: show every line of PyTorch and of other libraries"            \
+#define TOOL_STACKS_OPTIONS                                                                  \
+  { "stacks", 's', NULL, "show what holds memory at the peak, as a tree of stacks" },        \
+      { "depth", 0, "N", "with --stacks: show at most N levels of the tree (default: 40)" }, \
+      { "min-share", 0, "PERCENT",                                                           \
+        "with --stacks: add up branches that hold less than PERCENT (default: 1)" },         \
+  {                                                                                          \
+    "unfold", 0, NULL, "with --stacks: show every line of PyTorch and of other libraries"    \
   }
 
 // Parses the options. On failure it prints why and returns TOOL_USAGE.

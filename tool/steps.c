@@ -10,7 +10,6 @@
 #define STEPS_ENDS 5u     // rows at each end of a long table
 #define STEPS_ALL 14u     // rows of a table that is not shortened
 #define STACK_FRAMES 12u  // frames shown in text
-#define STACK_TEXT 8192u
 
 // ---------------------------------------------------------------------------------------------------
 // Finding
@@ -27,13 +26,13 @@ static uint64_t stack_site(void* user, uint32_t stack) {
 
 static int step_parse(tool_steps* s, const char* text) {
   if (text == NULL) return TOOL_DONE;
-  if (*text == '\0') return tool_fail("--step must name a step, or be a number of entries");
+  if (*text == '\0') return tool_fail("--step must be a name or a number of entries, not ''");
   if (strspn(text, "0123456789") < strlen(text)) {
     s->named = text;
     return TOOL_DONE;
   }
   if (tool_number_parse(text, UINT32_MAX, &s->entries) && s->entries > 0) return TOOL_DONE;
-  return tool_fail("--step: '%s' is not a number of entries from 1 to %u", text, UINT32_MAX);
+  return tool_fail("--step must be a name, or a number of entries from 1 to %u, not '%s'", UINT32_MAX, text);
 }
 
 int tool_steps_init(tool_steps* s, const tool_call* call, const tide_trace* trace, size_t device,
@@ -85,12 +84,12 @@ const char* tool_steps_how(const tool_steps* s, char out[TOOL_STEPS_HOW]) {
 
 const char* tool_steps_why_not(const tool_steps* s, char out[TOOL_STEPS_HOW]) {
   if (s->named != NULL)
-    (void)snprintf(out, TOOL_STEPS_HOW, "no annotation, metadata or frame with '%s' marks two steps",
-                   s->named);
-  else if (s->entries > 0) (void)snprintf(out, TOOL_STEPS_HOW, "there are fewer entries than one step has");
-  else
     (void)snprintf(out, TOOL_STEPS_HOW,
-                   "there are no annotations or stacks that mark them, and nothing repeats regularly");
+                   "no annotation, metadata or frame that contains '%s' occurs in two steps", s->named);
+  else if (s->entries > 0)
+    (void)snprintf(out, TOOL_STEPS_HOW, "the recording has fewer entries than one step");
+  else
+    (void)snprintf(out, TOOL_STEPS_HOW, "no annotation or stack marks them, and nothing repeats regularly");
   return out;
 }
 
@@ -109,15 +108,10 @@ static void step_emit(tool_emit* emit, const tide_step* items, size_t i, size_t 
   tool_emit_bytes(emit, NULL, NULL, step->peak_bytes);
   tool_emit_uint(emit, NULL, NULL, step->peak_at);
   const double share = tool_share(step->peak_at - step->first, step->end - step->first);
-  tool_emit_real(emit, NULL, NULL, share, 4);
-  tool_emit_format(emit, NULL, NULL, "%.0f %%", 100 * share);
+  tool_emit_share(emit, NULL, NULL, share);
   tool_emit_change(emit, NULL, NULL, step->live_before, step->live_bytes);
   tool_emit_bytes(emit, NULL, NULL, step->live_bytes);
   tool_emit_bytes(emit, NULL, NULL, step->reserved_bytes);
-  tool_emit_text(emit, NULL, NULL,
-                 step->is_whole ? ""
-                 : i == 0       ? "before the first step"
-                                : "after the last step");
 }
 
 static size_t steps_highest(const tide_step* items, size_t count) {
@@ -134,12 +128,10 @@ void tool_steps_emit_rows(tool_emit* emit, const char* key, const tool_call* cal
     { "entries", "entries" },
     { "peak_allocated", "peak allocated" },
     { "peak_entry", NULL },
-    { "peak_share", NULL },
-    { NULL, "at" },
+    { "peak_share", "at" },
     { "growth", "growth" },
     { "live", "live at the end" },
     { "peak_reserved", "reserved" },
-    { NULL, "" },
   };
   size_t count = 0;
   const tide_step* const items = tide_steps_items(s->steps, &count);
@@ -155,7 +147,8 @@ void tool_steps_emit_rows(tool_emit* emit, const char* key, const tool_call* cal
   tool_emit_table_end(emit);
   if (is_long)
     tool_emit_words(emit,
-                    "The first %u rows, the last %u and the highest step are shown; --json has all %zu.",
+                    "Only the first %u rows, the last %u and the step with the highest peak are shown; "
+                    "--json has all %zu.",
                     STEPS_ENDS, STEPS_ENDS, count);
 }
 
@@ -171,8 +164,11 @@ void tool_steps_emit(tool_emit* emit, const tool_call* call, const tool_steps* s
   (void)tool_steps_how(s, how);
   if (count == 0) tool_emit_words(emit, "No steps were found: %s.", how);
   else
-    tool_emit_words(emit, "%zu steps, found %s. \"at\" is how far into the step its peak was.",
-                    tide_steps_whole(s->steps), how);
+    tool_emit_words(
+        emit,
+        "%zu steps, found %s. \"at\" is how far into the step its peak is. A row without a number is "
+        "what precedes the first step or follows the last.",
+        tide_steps_whole(s->steps), how);
   if (count > 0 || call->is_json) tool_steps_emit_rows(emit, "rows", call, s);
   tool_emit_close(emit);
 }
@@ -200,31 +196,26 @@ static void leak_place(const tool_steps* s, const tide_leak* leak, char out[TOOL
                  is_one ? "" : " to ", is_one ? "" : large, (unsigned long long)leak->stream);
 }
 
-static void text_add(char* text, size_t* length, const char* part) {
-  const size_t room = STACK_TEXT - *length;
-  const int added = snprintf(text + *length, room, "%s", part);
-  *length += added > 0 && (size_t)added < room ? (size_t)added : 0;
-}
-
-// All frames in one text, outermost first, with ";" in between.
-static const char* stack_fold(const tool_steps* s, uint32_t stack, char out[STACK_TEXT]) {
+// All frames in one text, outermost first, with ";" in between; freed by free(). NULL if there is no stack.
+static char* stack_fold(const tool_steps* s, uint32_t stack) {
   char text[TOOL_SITE_TEXT];
+  char* folded = NULL;
+  size_t bytes = 0;
   size_t count = 0;
-  size_t length = 0;
   const uint64_t* const frames = tide_intern_stack(s->sites->names, stack, &count);
-  *out = '\0';
-  for (size_t i = count; i-- > 0;) {
-    const tide_frame frame = tide_intern_frame(s->sites->names, (uint32_t)frames[i]);
-    const tool_site site = { .file = frame.file, .function = frame.name, .line = frame.line };
-    text_add(out, &length, tool_site_text(s->sites, site, text));
-    if (i > 0) text_add(out, &length, ";");
-  }
-  return count > 0 ? out : NULL;
+  if (count == 0) return NULL;
+  FILE* const out = open_memstream(&folded, &bytes);
+  if (out == NULL) tool_out_of_memory();
+  for (size_t i = count; i-- > 0;)
+    (void)fprintf(out, "%s%s", tool_site_text(s->sites, tool_site_of_frame(s->sites, frames[i]), text),
+                  i > 0 ? ";" : "");
+  if (fclose(out) != 0) tool_out_of_memory();
+  return folded;
 }
 
 static void leak_emit_row(tool_emit* emit, const tool_steps* s, const tide_leak* leak) {
   char place[TOOL_SITE_TEXT];
-  char stack[STACK_TEXT];
+  char* const stack = stack_fold(s, leak->stack);
   leak_place(s, leak, place);
   tool_emit_row(emit);
   tool_emit_uint(emit, NULL, NULL, s->device);
@@ -233,15 +224,15 @@ static void leak_emit_row(tool_emit* emit, const tool_steps* s, const tide_leak*
   tool_emit_uint(emit, NULL, NULL, leak->growing_steps);
   tool_emit_uint(emit, NULL, NULL, leak->first_step);
   tool_emit_uint(emit, NULL, NULL, leak->last_step);
-  tool_emit_real(emit, NULL, NULL, leak->certainty, 4);
-  tool_emit_format(emit, NULL, NULL, "%.0f %%", 100 * leak->certainty);
+  tool_emit_share(emit, NULL, NULL, leak->certainty);
   tool_emit_uint(emit, NULL, NULL, leak->blocks);
   tool_emit_bytes(emit, NULL, NULL, leak->bytes);
   tool_emit_uint(emit, NULL, NULL, leak->smallest);
   tool_emit_uint(emit, NULL, NULL, leak->largest);
   tool_emit_uint(emit, NULL, NULL, leak->stream);
-  tool_emit_text(emit, NULL, NULL, stack_fold(s, leak->stack, stack));
+  tool_emit_text(emit, NULL, NULL, stack);
   tool_emit_text(emit, NULL, NULL, place);
+  free(stack);
 }
 
 static void leak_emit_stack(tool_emit* emit, const tool_steps* s, const tide_leak* leak) {
@@ -252,8 +243,7 @@ static void leak_emit_stack(tool_emit* emit, const tool_steps* s, const tide_lea
   leak_place(s, leak, text);
   tool_emit_title(emit, "Stack of %s", text);
   for (size_t i = 0; i < count && i < STACK_FRAMES; i++) {
-    const tide_frame frame = tide_intern_frame(s->sites->names, (uint32_t)frames[i]);
-    const tool_site site = { .file = frame.file, .function = frame.name, .line = frame.line };
+    const tool_site site = tool_site_of_frame(s->sites, frames[i]);
     tool_emit_text(emit, NULL, tool_site_text(s->sites, site, text), "");
   }
   if (count > STACK_FRAMES) tool_emit_format(emit, NULL, "...", "%zu more", count - STACK_FRAMES);
@@ -289,13 +279,12 @@ void tool_leaks_emit(tool_emit* emit, const tool_call* call, const tool_steps* s
                      uint64_t least) {
   static const tool_column columns[] = {
     { "device", NULL },
-    { "bytes_per_step", "growth a step" },
-    { "blocks_per_step", "blocks a step" },
+    { "bytes_per_step", "growth/step" },
+    { "blocks_per_step", "blocks/step" },
     { "growing_steps", "growing steps" },
     { "first_step", "first" },
     { "last_step", "last" },
-    { "certainty", NULL },
-    { NULL, "sure" },
+    { "certainty", "certainty" },
     { "blocks", NULL },
     { "bytes", NULL },
     { "smallest", NULL },
@@ -327,8 +316,8 @@ const char* tool_steps_warning(const tool_steps* s, char out[TOOL_STEPS_WARNING]
   leak_place(s, &leaks[0], place);
   (void)snprintf(
       out, TOOL_STEPS_WARNING,
-      "Memory probably leaks: after each step %s more are live that are never freed, most of it from "
-      "%s. There are %zu steps, found %s. tidemark leaks shows more.",
+      "Memory probably leaks: each step adds %s that are never released, most of it from %s. There are %zu "
+      "steps, found %s. tidemark leaks shows more.",
       tool_size_text(bytes_of_real(bytes), size), place, tide_steps_whole(s->steps), tool_steps_how(s, how));
   return out;
 }

@@ -13,11 +13,11 @@
 
 static const tool_option options[] = {
   { "limit", 'l', "SIZE",
-    "the most memory that a rank may reserve; finds a setting that fits on every rank (default: what a "
-    "rank that ran out of memory had, otherwise no limit)" },
+    "the most memory that a rank may reserve; finds a setting that fits on every rank (default: for each "
+    "rank the limit that refused requests or retries show, otherwise none)" },
   { "top", 'n', "N", "rows in the table of ranks (default: all)" },
   { "memory", 'm', "SIZE",
-    "memory for recordings that are read side by side (default: that of the largest, at least 256 MiB)" },
+    "memory for recordings that are read at the same time (default: that of the largest, at least 256 MiB)" },
   { NULL, 0, NULL, NULL },
 };
 
@@ -30,8 +30,7 @@ static void alone_gather(const tool_bytes* mine, tool_bytes_taker* take, void* u
 }
 
 static void alone_scatter(const tool_bytes* shares, tool_bytes* out_mine) {
-  if (shares[0].count > 0)
-    memcpy(tool_bytes_extend(out_mine, shares[0].count), shares[0].data, shares[0].count);
+  tool_bytes_append(out_mine, &shares[0]);
 }
 
 static const tool_team alone = { .count = 1, .sharing = 1, .gather = alone_gather, .scatter = alone_scatter };
@@ -45,7 +44,8 @@ void tool_survey_join(const tool_team* joined) { team = joined; }
 static void rows_gathered(void* user, size_t from, tool_bytes* bytes) {
   (void)from;
   // Every row was packed by this same program.
-  if (!tool_survey_rows_take(bytes, user)) tool_warn("a process sent an incomplete answer");
+  if (!tool_survey_rows_take(bytes, user))
+    tool_warn("a process sent an incomplete answer; its recordings are left out");
 }
 
 static void rows_gather(const tool_survey_rows* mine, tool_survey_rows* out) {
@@ -105,7 +105,7 @@ static int survey_run(const tool_call* call) {
   if (status == TOOL_DONE) status = tool_top_parse(call, SIZE_MAX, &top);
   for (int i = 0; i < call->operand_count && status == TOOL_DONE; i++) {
     if (team->count > 1 && strcmp(call->operands[i], "-") == 0)
-      status = tool_fail("several processes cannot read standard input");
+      status = tool_fail("standard input cannot be shared by several processes; name files or a folder");
   }
   return status != TOOL_DONE ? status : survey_share(call, &plan, top);
 }
@@ -115,17 +115,18 @@ const tool_verb tool_survey = {
   .summary = "compare the recordings of all ranks of a job",
   .operands = "FOLDER|FILE ...",
   .text =
-      "Reads any number of recordings, one of each rank, with all processors. Shows a row for each: its "
-      "peaks and when they were reached, the waste, and whether it ran out of memory. Waste is reserved "
-      "memory that no live request asked for, at the peak of reserved memory. Then it shows how unequal the "
-      "ranks are, which ran out of memory first, and the one PyTorch setting with which the largest rank "
-      "needs the least, replayed on every rank.\n\n"
-      "Of a folder it reads the files that end in .pickle, .pkl, .json, .tide or .rmm.csv, also compressed. "
-      "A name such as rank3.pickle or rank_3/a.pickle contains the rank; otherwise the order of the files "
-      "counts. Outliers come first: a figure over 3.5 deviations from the median, where a deviation is "
-      "1.4826 times the median absolute deviation (MAD), and at least 1 % of the median peak.\n\n"
-      "Under MPI, tidemark-mpi does the same with many processes. Exit status 1: no setting fits --limit on "
-      "every rank; 2: a file cannot be read.",
+      "Reads any number of recordings, one for each rank, with all processors. The first paragraphs say "
+      "which "
+      "rank stands out, which ran out of memory first, and the one PyTorch setting with which the largest "
+      "rank needs the least, replayed on every rank. Then follow a row for each rank (peaks, when reserved "
+      "memory peaked, waste, out-of-memory errors) and figures over all ranks. Waste is reserved memory that "
+      "no live request asked for, at the peak of reserved memory.\n\n"
+      "In a folder it reads the files that end in .pickle, .pkl, .json, .tide or .rmm.csv, also compressed. "
+      "A name such as rank3.pickle or rank_3/a.pickle gives the rank; otherwise the order of the files does. "
+      "Outliers come first: ranks with a figure over 3.5 deviations from the median. A deviation is 1.4826 "
+      "times the median absolute deviation (MAD), and at least 1 % of the median peak.\n\n"
+      "tidemark-mpi does the same with many processes under mpirun or srun. Exit status 1: no setting fits "
+      "--limit on every rank; 2: a file cannot be read.",
   .options = options,
   .operands_min = 1,
   .operands_max = TOOL_OPERANDS_ANY,

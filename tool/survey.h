@@ -25,6 +25,7 @@ typedef struct tool_bytes {
 void tool_bytes_fini(tool_bytes* bytes);
 // Adds room for `count` bytes at the end and returns where they begin.
 unsigned char* tool_bytes_extend(tool_bytes* bytes, size_t count);
+void tool_bytes_append(tool_bytes* bytes, const tool_bytes* more);
 void tool_bytes_put(tool_bytes* bytes, uint64_t number);
 void tool_bytes_put_text(tool_bytes* bytes, const char* text);  // may be NULL
 // Take what was put, in the same order; they return false at the end and for bytes that make no sense.
@@ -64,6 +65,7 @@ typedef struct tool_survey_file {
   char* path;      // owned
   uint64_t bytes;  // on disk
   tool_found found;
+  bool is_closed;  // this process may not read it
   size_t place;    // in the list of the whole job
   size_t process;  // that reads it
 } tool_survey_file;

@@ -59,7 +59,7 @@ static const char* label_of(const survey_answer* a, size_t number, char out[LABE
 }
 
 static const char* settings_shown(const char* settings) {
-  return settings != NULL && *settings == '\0' ? "defaults" : settings;
+  return settings != NULL && *settings == '\0' ? "(defaults)" : settings;
 }
 
 static bool any_file_has_several(const survey_answer* a) {
@@ -77,9 +77,11 @@ static void words_of_reading(const survey_answer* a) {
   tool_emit_uint(a->emit, "recordings", NULL, a->j->files);
   tool_emit_uint(a->emit, "unreadable", NULL, a->j->unread);
   tool_emit_uint(a->emit, "outliers", NULL, a->j->outliers);
-  if (a->j->unread == 0) tool_emit_words(a->emit, "Recordings: %zu.", read);
+  if (read == 0) tool_emit_words(a->emit, "No recording could be read. The table says why.");
+  else if (a->j->unread == 0) tool_emit_words(a->emit, "Recordings: %zu.", read);
   else
-    tool_emit_words(a->emit, "Recordings: %zu. Of these, %zu cannot be read; the answer is about the others.",
+    tool_emit_words(a->emit,
+                    "Recordings: %zu. Of these, %zu could not be read; the answer is about the others.",
                     a->j->files, a->j->unread);
 }
 
@@ -89,8 +91,9 @@ static void settings_emit_common(const survey_answer* a) {
   for (size_t i = 0; i < a->rows->count && a->j->has_one_setting && settings == NULL; i++)
     settings = a->rows->items[i].settings;
   tool_emit_text(a->emit, "recorded_settings", NULL, settings);
-  if (settings != NULL)
-    tool_emit_words(a->emit, "All were recorded with the same settings: %s.", settings_shown(settings));
+  if (settings == NULL) return;
+  if (*settings == '\0') tool_emit_words(a->emit, "All were recorded with PyTorch's default settings.");
+  else tool_emit_words(a->emit, "All were recorded with the same settings: %s.", settings);
 }
 
 // "Most memory was reserved by rank 3: 26.53 GiB, 2.10 times the median of 12.60 GiB. Outliers: 1."
@@ -129,12 +132,12 @@ static void words_of_first_oom(const survey_answer* a) {
   tool_words_add(&words, "Out of memory first: %s, at entry %llu", label_of(a, a->j->first_oom, label),
                  (unsigned long long)first->oom_at);
   if (first->is_absolute) tool_words_add(&words, ", %s", time_text(first->oom_ns, text));
-  tool_words_add_size(&words, ", for ", first->oom_bytes, ".");
+  tool_words_add_size(&words, "; a request for ", first->oom_bytes, " was refused.");
   if (a->j->oom_rows > 1) {
     const tool_survey_row* const second = &a->rows->items[a->j->second_oom];
     tool_words_add(&words, " The next was %s, %.6f s later by the clocks of their computers.",
                    label_of(a, a->j->second_oom, label), (double)(second->oom_ns - first->oom_ns) / 1e9);
-    tool_words_add(&words, " In all, %zu ran out of memory.", a->j->oom_rows);
+    tool_words_add(&words, " In all, %zu ranks ran out of memory.", a->j->oom_rows);
   }
   tool_emit_words(a->emit, "%s", words.text);
 }
@@ -147,11 +150,12 @@ static void first_oom_emit(const survey_answer* a) {
   tool_emit_text(a->emit, "first_oom_file", NULL, is_known ? path_of(a, row) : NULL);
   if (is_known) words_of_first_oom(a);
   else if (a->j->oom_rows > 0)
-    tool_emit_words(a->emit,
-                    "Out of memory: %zu. Which was the first is not known, because the recordings have no "
-                    "absolute times.",
-                    a->j->oom_rows);
-  else tool_emit_words(a->emit, "None ran out of memory.");
+    tool_emit_words(
+        a->emit,
+        "Ranks that ran out of memory: %zu. Which was first is unknown, because the recordings have no "
+        "absolute times.",
+        a->j->oom_rows);
+  else if (a->j->files > a->j->unread) tool_emit_words(a->emit, "No rank ran out of memory.");
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -202,13 +206,13 @@ static rank_columns columns_of(const survey_answer* a) {
   column_add(&list, "odd_entries", NULL);
   column_add(&list, "outlier_of", NULL);
   column_add(&list, "deviation", NULL);
-  column_add(&list, "needs", a->j->verdict == TOOL_VERDICT_SET ? "needs then" : NULL);
+  column_add(&list, "needs", a->j->verdict == TOOL_VERDICT_SET ? "with it" : NULL);
   column_add(&list, NULL, "remark");
   column_add(&list, NULL, a->j->has_one_setting ? NULL : "settings");
   return list;
 }
 
-// "reserved 110 % above the median", or what makes the figures doubtful.
+// "reserved 110.0 % above the median", or what makes the figures doubtful.
 static const char* remark_of(const survey_answer* a, const tool_survey_row* row, char out[LABEL_TEXT]) {
   uint64_t value = 0;
   if (row->error != NULL) return row->error;
@@ -216,11 +220,12 @@ static const char* remark_of(const survey_answer* a, const tool_survey_row* row,
     const uint64_t median = a->j->spreads[row->outlier_of].median;
     (void)tool_survey_figure_of(row, (tool_survey_figure)row->outlier_of, &value);
     const char* const label = figures[row->outlier_of].label;
-    const double percent = median > 0 ? 100 * ((double)value / (double)median - 1) : 0;
+    const double change = median > 0 ? (double)value / (double)median - 1 : 0;
+    char share[TOOL_SHARE_TEXT];
     if (median == 0) (void)snprintf(out, LABEL_TEXT, "outlier: %s, the median is 0", label);
     else
-      (void)snprintf(out, LABEL_TEXT, "outlier: %s %.0f %% %s median", label, fabs(percent),
-                     percent < 0 ? "below" : "above");
+      (void)snprintf(out, LABEL_TEXT, "outlier: %s %s %s median", label, tool_share_text(fabs(change), share),
+                     change < 0 ? "below" : "above");
     return out;
   }
   if (row->is_cut) return "its end is missing";
@@ -308,13 +313,14 @@ static void rows_emit(const survey_answer* a, size_t top) {
   tool_emit_table(a->emit, "ranks", list.columns, list.count);
   for (size_t i = 0; i < count; i++) row_emit(a, &a->rows->items[i]);
   tool_emit_table_end(a->emit);
-  if (count < a->rows->count) tool_emit_words(a->emit, "%zu more are not shown.", a->rows->count - count);
+  if (count < a->rows->count)
+    tool_emit_words(a->emit, "Ranks not shown: %zu; --top shows more.", a->rows->count - count);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Figures over all ranks
 
-static void spreads_emit(const survey_answer* a) {
+static void spreads_emit(const survey_answer* a, bool is_json) {
   static const tool_column columns[] = {
     { "figure", NULL },     { NULL, "peak" },      { "least", "least" },
     { "median", "median" }, { "mad", "MAD" },      { "most", "most" },
@@ -322,6 +328,7 @@ static void spreads_emit(const survey_answer* a) {
     { NULL, "reached by" },
   };
   char label[LABEL_TEXT];
+  if (a->j->spreads[TOOL_SURVEY_ALLOCATED].count == 0 && !is_json) return;
   tool_emit_title(a->emit, "Imbalance");
   tool_emit_table(a->emit, "figures", columns, COUNT_OF(columns));
   for (int i = 0; i < TOOL_SURVEY_FIGURES; i++) {
@@ -357,17 +364,18 @@ static void words_of_set(const survey_answer* a, const tool_survey_setting* best
   char label[LABEL_TEXT];
   tool_words words = { .length = 0 };
   tool_emit_title(a->emit, "%s", line);
-  tool_words_add(&words, "With it every request of every rank is served. The most is reserved by %s",
+  tool_words_add(&words,
+                 "With this setting every request of every rank is served. The most is then reserved by %s",
                  label_of(a, best->most_row, label));
   tool_words_add_size(&words, ": ", best->needs, "");
-  if (a->j->needs == 0) tool_words_add(&words, "; as recorded, not every request is served.");
+  if (a->j->needs == 0) tool_words_add(&words, ". With the recorded settings, not every request is served.");
   else {
     tool_words_add_size(&words, ", instead of ", a->j->needs, " as recorded");
     tool_words_add(&words, " (%+.1f %%).", 100 * ((double)best->needs / (double)a->j->needs - 1));
   }
   tool_emit_words(a->emit, "%s", words.text);
   if (strstr(best->settings, "garbage_collection_threshold") != NULL)
-    tool_emit_words(a->emit, "In PyTorch, garbage collection needs a limit, set with "
+    tool_emit_words(a->emit, "In PyTorch, garbage collection works only with a limit: call "
                              "torch.cuda.set_per_process_memory_fraction().");
 }
 
@@ -379,8 +387,8 @@ static void words_of_unknown(const survey_answer* a) {
   else
     tool_emit_words(
         a->emit,
-        "No setting is suggested: that needs PyTorch runs that were recorded from their start, and "
-        "%zu of %zu were not.",
+        "No setting is suggested: %zu of %zu ranks were not recorded from their start, or cannot be "
+        "replayed exactly.",
         count - a->j->proofs, count);
 }
 
@@ -398,11 +406,12 @@ static void verdict_emit(const survey_answer* a) {
   switch (a->j->verdict) {
     case TOOL_VERDICT_SET: words_of_set(a, best, text); break;
     case TOOL_VERDICT_KEEP:
-      tool_emit_words(a->emit, "No PyTorch setting lowers the most that a rank reserves by over %d %%.",
-                      TOOL_ADVICE_PERCENT);
+      tool_emit_words(
+          a->emit, "No PyTorch setting that was tried lowers the largest peak of a rank by more than %d %%.",
+          TOOL_ADVICE_PERCENT);
       break;
     case TOOL_VERDICT_SHORT:
-      tool_emit_words(a->emit, "No PyTorch setting serves every request of every rank.");
+      tool_emit_words(a->emit, "No PyTorch setting that was tried serves every request of every rank.");
       break;
     case TOOL_VERDICT_UNKNOWN: words_of_unknown(a); break;
   }
@@ -442,9 +451,10 @@ static void limits_emit(const survey_answer* a) {
   size_t inferred = 0;
   for (size_t i = 0; i < a->rows->count; i++) inferred += a->rows->items[i].is_limit_inferred;
   if (inferred > 0 && a->j->verdict != TOOL_VERDICT_UNKNOWN)
-    tool_emit_words(a->emit,
-                    "The ranks that ran out of memory are replayed in the memory that they had at least, the "
-                    "others without a limit; --limit sets one limit for all.");
+    tool_emit_words(
+        a->emit,
+        "Ranks whose refused requests or retries show a limit are replayed with it, the others without "
+        "one. --limit sets one limit for all.");
 }
 
 int tool_survey_emit(const tool_call* call, const tool_survey_files* files, const tool_survey_rows* rows,
@@ -456,7 +466,7 @@ int tool_survey_emit(const tool_call* call, const tool_survey_files* files, cons
   first_oom_emit(&a);
   verdict_emit(&a);
   rows_emit(&a, top);
-  spreads_emit(&a);
+  spreads_emit(&a, call->is_json);
   settings_emit(&a, call->is_json);
   limits_emit(&a);
   return tool_emit_end(a.emit);

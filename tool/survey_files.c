@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/arith.h"
 #include "survey.h"
@@ -120,12 +121,6 @@ void tool_survey_files_fini(tool_survey_files* files) {
   *files = (tool_survey_files){ .count = 0 };
 }
 
-static char* text_copy(const char* text) {
-  char* const copy = tool_alloc(strlen(text) + 1, 1);
-  memcpy(copy, text, strlen(text) + 1);
-  return copy;
-}
-
 // Takes over the path.
 static void files_add(tool_survey_files* files, const tool_survey_file* file) {
   if (files->count == files->room) {
@@ -137,7 +132,7 @@ static void files_add(tool_survey_files* files, const tool_survey_file* file) {
 
 void tool_survey_files_add(tool_survey_files* files, const tool_survey_file* file) {
   tool_survey_file copy = *file;
-  copy.path = text_copy(file->path);
+  copy.path = tool_text_copy(file->path);
   files_add(files, &copy);
 }
 
@@ -168,6 +163,7 @@ static void folder_list(const char* path, size_t operand, tool_survey_files* out
     (void)snprintf(file.path, room, "%s%s%s", path, slash, item->d_name);
     const bool is_gone = stat(file.path, &about) != 0;
     file.bytes = is_gone ? 0 : (uint64_t)about.st_size;
+    file.is_closed = access(file.path, R_OK) != 0;
     if (!is_gone && S_ISDIR(about.st_mode)) free(file.path);
     else files_add(out, &file);
   }
@@ -180,6 +176,7 @@ void tool_survey_files_find(char* const* operands, size_t count, tool_survey_fil
     tool_survey_file file = { .operand = i, .path = operands[i] };
     const size_t before = out->count;
     const bool is_there = stat(file.path, &about) == 0;
+    file.is_closed = access(file.path, R_OK) != 0;
     if (is_there && S_ISDIR(about.st_mode)) {
       file.found = TOOL_FOUND_FOLDER;
       folder_list(file.path, i, out);
@@ -263,15 +260,17 @@ static int compare_seen(const void* a, const void* b) {
   return one->first < other->first ? -1 : one->first > other->first;
 }
 
-// Of the processes that see it, the one with the least to read, then the first.
+// Of the processes that see it, one that may read it, then the one with the least to read, then the first.
 static size_t process_choose(const tool_survey_files* files, const seen_file* file, const uint64_t* loads) {
-  size_t best = files->items[file->first].process;
+  const tool_survey_file* best = &files->items[file->first];
   for (size_t i = 1; i < file->count; i++) {
-    const size_t process = files->items[file->first + i].process;
-    const bool is_first = process < best;
-    if (loads[process] < loads[best] || (loads[process] == loads[best] && is_first)) best = process;
+    const tool_survey_file* const it = &files->items[file->first + i];
+    bool is_better = it->process < best->process;
+    if (loads[it->process] != loads[best->process]) is_better = loads[it->process] < loads[best->process];
+    if (it->is_closed != best->is_closed) is_better = best->is_closed;
+    if (is_better) best = it;
   }
-  return best;
+  return best->process;
 }
 
 static void pool_assign(tool_survey_pool* pool, seen_file* list, size_t count) {
@@ -312,19 +311,21 @@ static void files_put(const tool_survey_file* file, tool_bytes* out) {
   tool_bytes_put(out, file->operand);
   tool_bytes_put(out, file->bytes);
   tool_bytes_put(out, file->found);
+  tool_bytes_put(out, file->is_closed);
   tool_bytes_put(out, file->place);
   tool_bytes_put_text(out, file->path);
 }
 
 static bool file_take(tool_bytes* bytes, tool_survey_file* out) {
-  uint64_t numbers[4];
-  for (size_t i = 0; i < 4; i++) {
+  uint64_t numbers[5];
+  for (size_t i = 0; i < 5; i++) {
     if (!tool_bytes_take(bytes, &numbers[i])) return false;
   }
   *out = (tool_survey_file){ .operand = (size_t)numbers[0],
                              .bytes = numbers[1],
                              .found = (tool_found)numbers[2],
-                             .place = (size_t)numbers[3] };
+                             .is_closed = numbers[3] != 0,
+                             .place = (size_t)numbers[4] };
   return tool_bytes_take_text(bytes, &out->path) && out->path != NULL;
 }
 

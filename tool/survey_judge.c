@@ -37,15 +37,13 @@ static void ranks_number(const tool_survey_files* files, tool_survey_rows* rows)
   }
 }
 
-static int compare_u64(uint64_t a, uint64_t b) { return a < b ? -1 : a > b; }
-
 static int compare_by_rank(const void* a, const void* b) {
   const tool_survey_row* const one = a;
   const tool_survey_row* const other = b;
-  int order = compare_u64(!one->has_rank, !other->has_rank);
-  if (order == 0) order = compare_u64(one->rank, other->rank);
-  if (order == 0) order = compare_u64(one->place, other->place);
-  return order != 0 ? order : compare_u64(one->device, other->device);
+  int order = tool_compare(!one->has_rank, !other->has_rank);
+  if (order == 0) order = tool_compare(one->rank, other->rank);
+  if (order == 0) order = tool_compare(one->place, other->place);
+  return order != 0 ? order : tool_compare(one->device, other->device);
 }
 
 // The rows are sorted by rank.
@@ -70,7 +68,7 @@ bool tool_survey_figure_of(const tool_survey_row* row, tool_survey_figure figure
 }
 
 static int compare_numbers(const void* a, const void* b) {
-  return compare_u64(*(const uint64_t*)a, *(const uint64_t*)b);
+  return tool_compare(*(const uint64_t*)a, *(const uint64_t*)b);
 }
 
 // Sorts the values.
@@ -129,8 +127,8 @@ static void row_compare(const tool_survey_judgement* j, tool_survey_row* row) {
 static int compare_rows(const void* a, const void* b) {
   const tool_survey_row* const one = a;
   const tool_survey_row* const other = b;
-  int order = compare_u64(one->error == NULL, other->error == NULL);
-  if (order == 0) order = compare_u64(one->outlier_of < 0, other->outlier_of < 0);
+  int order = tool_compare(one->error == NULL, other->error == NULL);
+  if (order == 0) order = tool_compare(one->outlier_of < 0, other->outlier_of < 0);
   const double strengths[] = { fabs(one->deviation), fabs(other->deviation) };
   if (order == 0 && one->outlier_of >= 0)
     order = (strengths[0] < strengths[1]) - (strengths[0] > strengths[1]);
@@ -227,10 +225,10 @@ static bool setting_sum(const tool_survey_rows* rows, tool_survey_setting* s, ui
 static int compare_settings(const void* a, const void* b) {
   const tool_survey_setting* const one = a;
   const tool_survey_setting* const other = b;
-  int order = compare_u64(one->short_ranks, other->short_ranks);
-  if (order == 0) order = compare_u64(one->needs, other->needs);
-  if (order == 0) order = compare_u64(one->options, other->options);
-  if (order == 0) order = compare_u64(one->driver_ns, other->driver_ns);
+  int order = tool_compare(one->short_ranks, other->short_ranks);
+  if (order == 0) order = tool_compare(one->needs, other->needs);
+  if (order == 0) order = tool_compare(one->options, other->options);
+  if (order == 0) order = tool_compare(one->driver_ns, other->driver_ns);
   return order != 0 ? order : strcmp(one->settings, other->settings);
 }
 

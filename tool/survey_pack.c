@@ -28,6 +28,10 @@ unsigned char* tool_bytes_extend(tool_bytes* bytes, size_t count) {
   return at;
 }
 
+void tool_bytes_append(tool_bytes* bytes, const tool_bytes* more) {
+  if (more->count > 0) memcpy(tool_bytes_extend(bytes, more->count), more->data, more->count);
+}
+
 void tool_bytes_put(tool_bytes* bytes, uint64_t number) {
   unsigned char* const at = tool_bytes_extend(bytes, NUMBER_BYTES);
   for (unsigned i = 0; i < NUMBER_BYTES; i++) at[i] = (unsigned char)(number >> 8 * i);

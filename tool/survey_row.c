@@ -16,19 +16,6 @@
 
 #define DAY_NS (UINT64_C(86400) * 1000000000u)  // earlier times do not count from 1970
 
-static char* text_copy(const char* text) {
-  if (text == NULL) return NULL;
-  char* const copy = tool_alloc(strlen(text) + 1, 1);
-  memcpy(copy, text, strlen(text) + 1);
-  return copy;
-}
-
-static size_t device_entries(const tide_trace* trace, size_t device) {
-  size_t count = 0;
-  (void)tide_trace_entries(trace, device, &count);
-  return count;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // What was recorded
 
@@ -64,7 +51,7 @@ static void row_note_waste(tool_survey_row* row, const tide_trace* trace, size_t
   tool_where where;
   if (!row->knows_reserved || tool_where_find(trace, device, ledger, &where) != TOOL_DONE) return;
   row->waste = where.reserved > where.requested ? where.reserved - where.requested : 0;
-  if (row->waste > 0) row->cause = text_copy(tool_cause_describe(tool_where_main_cause(&where)).label);
+  if (row->waste > 0) row->cause = tool_text_copy(tool_cause_describe(tool_where_main_cause(&where)).label);
 }
 
 static void row_note_peaks(tool_survey_row* row, const tide_ledger_peaks* peaks) {
@@ -90,7 +77,7 @@ static tide_status row_follow(tool_survey_row* row, tool_recording* r) {
   tide_ledger_free(ledger);
   row->allocated_ns = time_at(r->trace, r->device, row->allocated_at);
   row->reserved_ns = time_at(r->trace, r->device, row->reserved_at);
-  row->during = text_copy(tool_moment_of(r->trace, r->device, row->reserved_at).during);
+  row->during = tool_text_copy(tool_moment_of(r->trace, r->device, row->reserved_at).during);
   row->odd = tool_fault_count(&faults, tool_device_has_segments(r->trace, r->device));
   row->is_from_start = faults.is_from_start;
   r->odd_entries = row->odd;
@@ -110,7 +97,7 @@ static void row_note_trials(tool_survey_row* row, const tool_trials* trials) {
     const tool_trial* const trial = &trials->rows[i];
     if (!trial->is_torch) continue;
     row->trials[row->trial_count++] =
-        (tool_survey_trial){ .settings = text_copy(tool_policy_settings(&trial->device, text)),
+        (tool_survey_trial){ .settings = tool_text_copy(tool_policy_settings(&trial->device, text)),
                              .reserved = trial->result.peak_reserved,
                              .driver_ns = trial->result.driver_ns,
                              .fits = tool_trial_fits(trial) };
@@ -119,7 +106,7 @@ static void row_note_trials(tool_survey_row* row, const tool_trials* trials) {
 
 static bool row_limit(const tool_call* call, tool_survey_row* row, const tool_recording* r) {
   tool_limit limit;
-  if (tool_limit_choose(call, r, &limit) != TOOL_DONE) return false;
+  if (tool_limit_choose(call, r, NULL, &limit) != TOOL_DONE) return false;
   row->limit = limit.bytes;
   row->is_limit_inferred = !limit.is_given && limit.bytes != TIDE_NO_LIMIT;
   return tool_limit_is_recorded(&limit, r);
@@ -129,7 +116,7 @@ static void row_replay(const tool_call* call, tool_survey_row* row, tool_recordi
   char text[TOOL_POLICY_TEXT];
   tool_trials* const trials = tool_alloc(1, sizeof *trials);
   const tide_device_options recorded = tide_replay_recorded_options(r->replay);
-  if (row->has_settings) row->settings = text_copy(tool_policy_settings(&recorded, text));
+  if (row->has_settings) row->settings = tool_text_copy(tool_policy_settings(&recorded, text));
   trials->replay = r->replay;
   trials->is_quick = true;
   trials->threads = threads;
@@ -137,8 +124,8 @@ static void row_replay(const tool_call* call, tool_survey_row* row, tool_recordi
     const bool is_same = row_limit(call, row, r);
     trials->limit = row->limit;
     tool_trials_add_usual(trials, &recorded, false);
+    tool_trials_take(trials, r, is_same);
     tool_trials_run(trials);
-    if (is_same) tool_trials_repeat(trials, &r->result);
     const tool_advice advice = tool_trials_advise(trials, r);
     row->is_proof = advice.verdict != TOOL_VERDICT_UNKNOWN;
     row->needs = advice.recorded_bytes;
@@ -154,7 +141,7 @@ static tide_status device_read(const tool_call* call, tool_survey_row* row, tool
                                size_t threads) {
   const tide_trace_about about = tide_trace_get_about(r->trace);
   row->device = r->device;
-  row->entries = device_entries(r->trace, r->device);
+  row->entries = tool_device_entries(r->trace, r->device);
   row->is_cut = about.is_cut;
   row->has_settings = r->has_settings = about.settings != 0;
   const tide_status status = row_follow(row, r);
@@ -171,21 +158,21 @@ static void rows_fail(tool_survey_rows* rows, size_t first, size_t place, const 
   tool_survey_rows_cut(rows, first);
   tool_survey_row* const row = tool_survey_rows_add(rows);
   row->place = place;
-  row->error = text_copy(text);
+  row->error = tool_text_copy(text);
 }
 
 void tool_survey_read(const tool_call* call, const tool_survey_file* file, size_t threads,
                       tool_survey_rows* out) {
   const size_t first = out->count;
   tool_recording r = { .file = file->path };
-  if (file->found == TOOL_FOUND_FOLDER) {
+  if (file->found == TOOL_FOUND_FOLDER && !file->is_closed) {
     rows_fail(out, first, file->place, "the folder contains no recordings");
     return;
   }
   tide_status status = tool_trace_load(file->path, &r.trace);
   const size_t devices = status == TIDE_OK ? tool_device_count(r.trace) : 0;
   for (r.device = 0; r.device < devices && status == TIDE_OK; r.device++) {
-    if (device_entries(r.trace, r.device) == 0 && !tool_device_has_segments(r.trace, r.device)) continue;
+    if (!tool_device_has_data(r.trace, r.device)) continue;
     tool_survey_row* const row = tool_survey_rows_add(out);
     row->place = file->place;
     row->limit = TIDE_NO_LIMIT;

@@ -7,7 +7,6 @@
 // processors are busy whether the recordings are large or small.
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/arith.h"
 #include "base/sys.h"
@@ -15,7 +14,6 @@
 
 #define MEMORY_LEAST ((uint64_t)256 << 20)
 #define THREADS_MAX 256u
-#define SHOW_NS 50000000
 
 typedef struct survey_job {
   const tool_survey_file* file;
@@ -91,12 +89,7 @@ static void workers_watch(survey_workers* workers) {
   (void)pthread_mutex_lock(&workers->lock);
   while (workers->ended < workers->count) {
     tool_progress_show(progress, (double)workers->ended / (double)workers->count);
-    struct timespec until = { 0 };
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += SHOW_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    (void)pthread_cond_timedwait(&workers->changed, &workers->lock, &until);
+    tool_progress_wait(&workers->changed, &workers->lock);
   }
   (void)pthread_mutex_unlock(&workers->lock);
   tool_progress_end(progress);

@@ -8,6 +8,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -88,6 +89,8 @@ extern const tool_option tool_shared_options[];
 // Freed by free().
 void* tool_alloc(size_t count, size_t bytes);
 void* tool_grow(void* memory, size_t count, size_t bytes);
+// A copy of a text, which may be NULL; freed by free().
+char* tool_text_copy(const char* text);
 // Reports that there is no memory, and ends the program.
 _Noreturn void tool_out_of_memory(void);
 
@@ -121,6 +124,8 @@ bool tool_number_parse(const char* text, uint64_t most, uint64_t* out);
 // A share as percent with one decimal: "62.0 %". Only a whole is "100.0 %", and only nothing is "0.0 %".
 #define TOOL_SHARE_TEXT 32
 const char* tool_share_text(double share, char out[TOOL_SHARE_TEXT]);
+// The order of two numbers, for qsort(): below 0, 0 or above.
+static inline int tool_compare(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
 // The share of a part in a whole; 0 if the whole is 0.
 static inline double tool_share(uint64_t part, uint64_t whole) {
   return whole != 0 ? (double)part / (double)whole : 0;
@@ -169,6 +174,8 @@ typedef struct tool_progress tool_progress;
 tool_progress* tool_progress_begin(const char* what);
 void tool_progress_show(tool_progress* progress, double share);  // 0 to 1; below 0: unknown; cheap
 void tool_progress_rename(tool_progress* progress, const char* what);
+// Waits for a change, with the lock held, at most until the bar may move again.
+void tool_progress_wait(pthread_cond_t* changed, pthread_mutex_t* lock);
 void tool_progress_end(tool_progress* progress);
 // The time left, as the bar shows it, after a share of the work: "  12 s left"; "" if it is unknown.
 #define TOOL_PROGRESS_LEFT 32
@@ -180,6 +187,9 @@ void tool_progress_quiet(void);  // the calling thread shows no bars from now on
 // The answer of a verb (emit.c): one tree of facts, printed as JSON or as text
 
 typedef struct tool_emit tool_emit;
+
+// Is standard output coloured, by --color or else by the terminal?
+bool tool_color_is_wanted(const tool_call* call);
 
 // Begins the answer of a verb, as text or, with --json, as one JSON object. Text is coloured as --color says.
 tool_emit* tool_emit_begin(const tool_call* call);
@@ -195,6 +205,10 @@ char* tool_emit_take(tool_emit* emit);
 void tool_emit_title(tool_emit* emit, const char* format, ...) __attribute__((format(printf, 2, 3)));
 // A paragraph, wrapped to the width of the terminal (at most 100), only in text.
 void tool_emit_words(tool_emit* emit, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+// Lines that are printed as they are, only in text; text from a file must be sanitised. And is text coloured?
+void tool_emit_drawing(tool_emit* emit, const char* lines);
+bool tool_emit_has_color(const tool_emit* emit);
 
 // One fact: `"key": value` in JSON; a line "label   value" with aligned values in text. If the label is NULL,
 // it is only in JSON; if the key is NULL, only in text.
@@ -265,6 +279,7 @@ extern const tool_verb* const tool_verbs[];
 
 extern const tool_verb tool_info;
 extern const tool_verb tool_report;
+extern const tool_verb tool_plot;
 extern const tool_verb tool_leaks;
 extern const tool_verb tool_replay;
 extern const tool_verb tool_whatif;

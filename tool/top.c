@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/arith.h"
+
 #define LATE_NS UINT64_C(5000000000)  // a page that is older belongs to a process that does not run
 #define INTERVAL_LEAST_S 0.1
 #define INTERVAL_MOST_S 3600.0
@@ -53,11 +55,11 @@ static bool entry_add(void* user, const tide_monitor_process* process, const tid
 static int entry_compare(const void* a, const void* b) {
   const top_entry* const x = a;
   const top_entry* const y = b;
-  const int64_t more = y->row.reserved_bytes.current - x->row.reserved_bytes.current;
-  if (more != 0) return more < 0 ? -1 : 1;
+  const int64_t left = x->row.reserved_bytes.current;
+  const int64_t right = y->row.reserved_bytes.current;
+  if (left != right) return left > right ? -1 : 1;
   if (x->process.pid != y->process.pid) return x->process.pid < y->process.pid ? -1 : 1;
-  if (x->row.serial == y->row.serial) return 0;
-  return x->row.serial < y->row.serial ? -1 : 1;
+  return (x->row.serial > y->row.serial) - (x->row.serial < y->row.serial);
 }
 
 // Pages in one folder are shown even if another folder is refused.
@@ -127,9 +129,8 @@ void top_history(const tide_monitor_row* row, char out[TOP_HISTORY_TEXT]) {
 }
 
 double top_silence_s(const top_list* list, const tide_monitor_process* process) {
-  const uint64_t updated_ns = process->updated_ns;
-  if (list->now_ns < updated_ns + LATE_NS) return 0;
-  return (double)(list->now_ns - updated_ns) * 1e-9;
+  const uint64_t passed_ns = list->now_ns - tide__min(list->now_ns, process->updated_ns);
+  return passed_ns >= LATE_NS ? (double)passed_ns * 1e-9 : 0;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -261,7 +262,7 @@ static void notes_emit(tool_emit* emit, const top_list* list) {
                       (long long)process->pid, silence_s);
     }
     if (process->left_out > 0) {
-      tool_emit_words(emit, "Process %lld has %u more caches; a page has room for %d.",
+      tool_emit_words(emit, "Caches of process %lld that are not shown: %u; at most %d are published.",
                       (long long)process->pid, process->left_out, TIDE_MONITOR_ROWS);
     }
   }
@@ -281,9 +282,9 @@ static int once_print(const tool_call* call, const top_list* list) {
   if (call->is_json || list->count > 0) caches_emit(emit, list, call->is_json);
   if (list->count == 0) {
     tool_emit_words(emit,
-                    "No process%s publishes statistics. A program that uses Tidemark does so with "
+                    "No process%s publishes statistics. Start a program that uses Tidemark with "
                     "TIDEMARK_MONITOR=1 in its environment.",
-                    call->operand_count > 0 ? " with this number" : "");
+                    call->operand_count > 0 ? " that was named" : "");
   }
   notes_emit(emit, list);
   return tool_emit_end(emit);
@@ -326,12 +327,12 @@ static int call_check(const tool_call* call, double* interval_s) {
   uint64_t pid = 0;
   for (int i = 0; i < call->operand_count; i++) {
     if (!tool_number_parse(call->operands[i], INT64_MAX, &pid) || pid == 0)
-      return tool_fail("'%s' is not the number of a process", call->operands[i]);
+      return tool_fail("'%s' is not a process id", call->operands[i]);
   }
   if (!interval_parse(interval, interval_s))
     return tool_fail("--interval must be between 0.1 and 3600 seconds, not '%s'", interval);
   if (call->is_json && tool_option_value(call, "prometheus") != NULL)
-    return tool_fail("--json and --prometheus exclude each other");
+    return tool_fail("--json and --prometheus cannot be combined");
   return TOOL_DONE;
 }
 
@@ -350,8 +351,9 @@ static int top_run(const tool_call* call) {
 static const tool_option top_options[] = {
   { "once", 0, NULL, "print the table once; the default if standard output is not a terminal" },
   { "prometheus", 0, NULL, "print once, in the text format of Prometheus" },
-  { "interval", 'n', "SECONDS", "how often the table is refreshed (default 1)" },
-  { "folder", 0, "FOLDER", "where the processes publish (default: where they do by default)" },
+  { "interval", 'n', "SECONDS", "refresh the table every SECONDS (default: 1)" },
+  { "folder", 0, "FOLDER",
+    "the folder in which the processes publish, if TIDEMARK_MONITOR named one to them" },
   { NULL, 0, NULL, NULL },
 };
 
@@ -359,11 +361,13 @@ const tool_verb tool_top = {
   .name = "top",
   .summary = "watch the caches of running processes",
   .operands = "[PID ...]",
-  .text = "Shows the caches of all processes of this user that publish their statistics, or of the processes "
-          "named: the largest reserved memory first. A program that uses Tidemark publishes with "
-          "TIDEMARK_MONITOR=1 in its environment. The small bars are the allocated memory of the last two "
-          "minutes, against the largest reserved memory. The key q ends the program.\n\n"
-          "The exit status is 1 if a process that was named is not there.",
+  .text =
+      "Shows the caches of all processes of this user that publish their statistics, or of the processes "
+      "that are named; the largest reserved memory first. A program that uses Tidemark publishes if "
+      "TIDEMARK_MONITOR=1 is in its environment; a plain PyTorch program does not. The small bars show the "
+      "allocated memory of the last two minutes; a full bar is the largest reserved memory in that time. "
+      "The key q ends the program.\n\n"
+      "Exit status 1: a process that was named publishes nothing.",
   .options = top_options,
   .operands_max = TOOL_OPERANDS_ANY,
   .run = top_run,

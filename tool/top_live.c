@@ -157,9 +157,11 @@ static void table_print(const top_list* list, const struct winsize* size) {
   if (to == NULL) tool_out_of_memory();
   for (size_t i = 0; i < COLUMNS; i++) tool_grid_add(&grid, headings[i], false);
   for (size_t i = 0; i < list->count; i++) grid_add_entry(&grid, list, &list->entries[i]);
-  tool_grid_print(
-      &grid, to,
-      (tool_grid_style){ .has_heading = true, .has_color = true, .width = size->ws_col, .truncates = true });
+  const tool_grid_style style = { .has_heading = true,
+                                  .has_color = tool_color_is_wanted(list->call),
+                                  .width = size->ws_col,
+                                  .truncates = true };
+  tool_grid_print(&grid, to, style);
   if (fclose(to) != 0) tool_out_of_memory();
   lines_print(text, size->ws_row > 3 ? size->ws_row - 2u : 1u);
   free(text);
@@ -179,7 +181,7 @@ static void picture_print(const top_list* list, double interval_s) {
                clock, list->process_count, interval_s);
   if (list->count > 0) table_print(list, &size);
   else
-    (void)fputs("No process publishes statistics. A program that uses Tidemark does so with" LINE_CLEAR
+    (void)fputs("No process publishes statistics. Start a program that uses Tidemark with" LINE_CLEAR
                 "\r\nTIDEMARK_MONITOR=1 in its environment." LINE_CLEAR "\r\n",
                 stdout);
   (void)fputs(REST_CLEAR, stdout);

@@ -10,7 +10,6 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tool.h"
@@ -19,13 +18,12 @@
 #define MOST_BYTES ((uint64_t)1 << 50)  // no larger limit is tried
 #define THREADS_MAX 64
 #define ROW_REPLAYS 14u  // the approximate number for one row, until more is known about it
-#define SHOW_NS 50000000
-#define GUARD_PARTS 256  // of the entries, after which a replay may be given up
 
 typedef struct trial_workers {
   tool_trials* trials;  // borrowed
   pthread_mutex_t lock;
   pthread_cond_t changed;
+  size_t rows;     // to run
   size_t next;     // the next row; this and below under the lock
   size_t ended;    // rows that are done
   size_t replays;  // that are done
@@ -35,34 +33,9 @@ typedef struct trial_workers {
 // ---------------------------------------------------------------------------------------------------
 // One row
 
-// What is reserved while a replay runs, and what ends it.
-typedef struct trial_guard {
-  uint64_t* curve;  // borrowed during the replay
-  size_t count;
-  uint64_t most;  // 0: nothing ends it
-} trial_guard;
-
-static bool guard_allows(void* user, uint64_t done, uint64_t count) {
-  const trial_guard* const guard = user;
-  (void)done;
-  (void)count;
-  for (size_t i = 0; guard->most != 0 && i < guard->count; i++) {
-    if (guard->curve[i] > guard->most) return false;
-  }
-  return true;
-}
-
-static bool trial_replay_guarded(trial_workers* workers, tool_trial* row, uint64_t limit, bool stops,
-                                 trial_guard guard, tide_replay_result* out) {
-  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-  options.curve = guard.curve;
-  options.curve_count = guard.count;
-  options.on_progress = guard_allows;
-  options.user = &guard;
-  options.device = &row->device;
-  options.limit = limit;
-  options.stops_at_oom = stops;
-  row->status = tide_replay_run(workers->trials->replay, &options, out);
+static bool trial_replay(trial_workers* workers, tool_trial* row, const tide_replay_options* options,
+                         tide_replay_result* out) {
+  row->status = tide_replay_run(workers->trials->replay, options, out);
   if (row->status != TIDE_OK) (void)snprintf(row->text, sizeof row->text, "%s", tool_error());
   (void)pthread_mutex_lock(&workers->lock);
   workers->replays++;
@@ -71,24 +44,19 @@ static bool trial_replay_guarded(trial_workers* workers, tool_trial* row, uint64
   return row->status == TIDE_OK;
 }
 
-static bool trial_replay(trial_workers* workers, tool_trial* row, uint64_t limit, bool stops,
-                         tide_replay_result* out) {
-  return trial_replay_guarded(workers, row, limit, stops, (trial_guard){ .curve = NULL }, out);
-}
-
-// The first replay of a row, under the limit of the trials, with its curve.
-static bool trial_replay_first(trial_workers* workers, tool_trial* row) {
-  uint64_t parts[GUARD_PARTS] = { 0 };
-  const tool_trials* const trials = workers->trials;
-  trial_guard guard = { row->curve, trials->curve_count, trials->most };
-  if (guard.curve == NULL) guard = (trial_guard){ parts, GUARD_PARTS, trials->most };
-  return trial_replay_guarded(workers, row, trials->limit, false, guard, &row->result);
+static tide_replay_options trial_options(const tool_trial* row, uint64_t limit) {
+  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+  options.device = &row->device;
+  options.limit = limit;
+  return options;
 }
 
 // Does it serve every request under a limit? If so, this is the smallest memory so far.
 static bool trial_fits(trial_workers* workers, tool_trial* row, uint64_t limit) {
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
-  if (!trial_replay(workers, row, limit, true, &result) || result.ooms > 0) return false;
+  tide_replay_options options = trial_options(row, limit);
+  options.stops_at_oom = true;
+  if (!trial_replay(workers, row, &options, &result) || result.ooms > 0) return false;
   row->smallest_bytes = limit;
   row->smallest_ns = result.driver_ns;
   return true;
@@ -138,13 +106,35 @@ static void trial_search_below(trial_workers* workers, tool_trial* row, uint64_t
   else trial_bisect(workers, row, (live_bytes - 1) / TOOL_TRIAL_GRAIN, high);
 }
 
+static uint64_t workers_most(trial_workers* workers, const tool_trial* row) {
+  const tool_trials* const trials = workers->trials;
+  (void)pthread_mutex_lock(&workers->lock);
+  const uint64_t most = trials->most(trials, row);
+  (void)pthread_mutex_unlock(&workers->lock);
+  return most;
+}
+
+// The replay for the figures.
+static bool trial_measure(trial_workers* workers, tool_trial* row) {
+  tide_replay_options options = trial_options(row, workers->trials->limit);
+  options.curve = row->curve;
+  options.curve_count = workers->trials->curve_count;
+  options.stops_at_oom = workers->trials->most != NULL;
+  if (options.stops_at_oom) options.stops_above = workers_most(workers, row);
+  row->result = (tide_replay_result)TIDE_REPLAY_RESULT_INIT;
+  if (!trial_replay(workers, row, &options, &row->result)) return false;
+  row->is_stopped = row->result.peak_reserved > options.stops_above ||
+                    (options.stops_at_oom && row->result.ooms > 0);
+  return true;
+}
+
 static void trial_run(trial_workers* workers, tool_trial* row) {
   const uint64_t limit = workers->trials->limit;
-  row->result = (tide_replay_result)TIDE_REPLAY_RESULT_INIT;
-  bool is_run = trial_replay_first(workers, row);
+  bool is_run = row->is_known || trial_measure(workers, row);
   if (!is_run || workers->trials->is_quick) return;
   tide_replay_result free = row->result;
-  if (limit != TIDE_NO_LIMIT) is_run = trial_replay(workers, row, TIDE_NO_LIMIT, false, &free);
+  const tide_replay_options unlimited = trial_options(row, TIDE_NO_LIMIT);
+  if (limit != TIDE_NO_LIMIT) is_run = trial_replay(workers, row, &unlimited, &free);
   if (!is_run || free.ooms > 0 || free.peak_allocated == 0 || free.peak_reserved > MOST_BYTES) return;
   trial_search(workers, row, &free);
   if (limit != TIDE_NO_LIMIT) trial_search_below(workers, row, free.peak_allocated);
@@ -156,8 +146,9 @@ static void trial_run(trial_workers* workers, tool_trial* row) {
 // The next row; NULL if there is none.
 static tool_trial* workers_take(trial_workers* workers) {
   (void)pthread_mutex_lock(&workers->lock);
-  tool_trial* const row = workers->next < workers->trials->count ? &workers->trials->rows[workers->next++]
-                                                                 : NULL;
+  tool_trials* const trials = workers->trials;
+  while (workers->next < trials->count && trials->rows[workers->next].is_done) workers->next++;
+  tool_trial* const row = workers->next < trials->count ? &trials->rows[workers->next++] : NULL;
   (void)pthread_mutex_unlock(&workers->lock);
   return row;
 }
@@ -167,6 +158,7 @@ static void* workers_run(void* user) {
   for (tool_trial* row = workers_take(workers); row != NULL; row = workers_take(workers)) {
     trial_run(workers, row);
     (void)pthread_mutex_lock(&workers->lock);
+    row->is_done = true;
     workers->ended++;
     (void)pthread_cond_signal(&workers->changed);
     (void)pthread_mutex_unlock(&workers->lock);
@@ -174,35 +166,36 @@ static void* workers_run(void* user) {
   return NULL;
 }
 
-static size_t workers_count(const tool_trials* trials) {
+static size_t rows_left(const tool_trials* trials) {
+  size_t count = 0;
+  for (size_t i = 0; i < trials->count; i++) count += !trials->rows[i].is_done;
+  return count;
+}
+
+static size_t workers_count(const tool_trials* trials, size_t rows) {
   const long processors = trials->threads != 0 ? (long)trials->threads : sysconf(_SC_NPROCESSORS_ONLN);
   const size_t most = processors < 1 ? 1 : processors > THREADS_MAX ? THREADS_MAX : (size_t)processors;
-  return trials->count < most ? trials->count : most;
+  return rows < most ? rows : most;
 }
 
 static void workers_watch(trial_workers* workers) {
-  const size_t count = workers->trials->count;
   tool_progress* const progress = tool_progress_begin("replaying");
   (void)pthread_mutex_lock(&workers->lock);
-  while (workers->ended < count) {
+  while (workers->ended < workers->rows) {
     tool_progress_show(progress, (double)workers->replays / (double)workers->wanted);
-    struct timespec until = { 0 };
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += SHOW_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    (void)pthread_cond_timedwait(&workers->changed, &workers->lock, &until);
+    tool_progress_wait(&workers->changed, &workers->lock);
   }
   (void)pthread_mutex_unlock(&workers->lock);
   tool_progress_end(progress);
 }
 
 void tool_trials_run(tool_trials* trials) {
-  trial_workers workers = { .trials = trials };
-  workers.wanted = trials->count * (trials->is_quick ? 1 : ROW_REPLAYS);
+  trial_workers workers = { .trials = trials, .rows = rows_left(trials) };
+  workers.wanted = workers.rows * (trials->is_quick ? 1 : ROW_REPLAYS);
   pthread_t threads[THREADS_MAX];
-  const size_t wanted = trials->threads == 1 ? 0 : workers_count(trials);  // one: the caller's
+  const size_t wanted = trials->threads == 1 ? 0 : workers_count(trials, workers.rows);  // one: the caller's
   size_t started = 0;
+  if (workers.rows == 0) return;
   (void)pthread_mutex_init(&workers.lock, NULL);
   (void)pthread_cond_init(&workers.changed, NULL);
   while (started < wanted && pthread_create(&threads[started], NULL, workers_run, &workers) == 0) started++;

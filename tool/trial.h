@@ -13,6 +13,9 @@ typedef struct tool_trial {
   bool is_repeated;           // its result is that of the comparison, which repeated the recording
   bool is_torch;              // a setting that PyTorch has
   bool is_asked;              // the user named it
+  bool is_known;              // its result was known before; the figures below may still be searched
+  bool is_done;               // all figures are there
+  bool is_stopped;            // its replay ended early: see `most` below
   tide_replay_result result;  // under the limit, if there is one
   uint64_t smallest_bytes;    // the smallest memory in which it runs; 0: not found, or not searched
   uint64_t smallest_ns;       // cost of the driver calls in that memory
@@ -23,22 +26,26 @@ typedef struct tool_trial {
 
 #define TOOL_TRIALS 64
 
-typedef struct tool_trials {
+typedef struct tool_trials tool_trials;
+struct tool_trials {
   tide_replay* replay;  // borrowed
   uint64_t limit;       // TIDE_NO_LIMIT: none
-  uint64_t most;        // a row that reserves more is given up, with a status; 0: none is
   bool is_quick;        // skip the search for the smallest memory
   size_t threads;       // to use at most; 0: one for each processor
   size_t curve_count;   // parts of the curves
+  // (optional) The most that a row may reserve to be of use, by the rows that are done. Its replay stops
+  // above that, or at a refused request. TIDE_NO_LIMIT: any amount.
+  uint64_t (*most)(const tool_trials* trials, const tool_trial* row);
+  uint64_t recorded_bytes;  // what the recorded setting needs; for `most`
   size_t count;
   tool_trial rows[TOOL_TRIALS];
-} tool_trials;
+};
 
 // The smallest memory is a multiple of this, which divides the size of every segment and handle. A row runs
 // in its smallest memory, and not in one grain less.
 #define TOOL_TRIAL_GRAIN ((uint64_t)2 << 20)
 
-// Runs all trials and fills in their results. The smallest memory is found by bisection.
+// Runs the trials that are not done, and fills in their results. The smallest memory is found by bisection.
 void tool_trials_run(tool_trials* trials);
 
 #endif

@@ -37,8 +37,9 @@ static int verification_open(verification* v) {
   for (size_t i = 0; i < view.count; i++) {
     v->offsets[i] = view.buffers[i].offset;
     if (v->offsets[i] == TIDE_PLAN_ANYWHERE)
-      return tool_fail("%s: '%s' has no offset, so this is not a plan", file,
-                       tide_problem_name(v->problem, i, NULL));
+      return tool_fail(
+          "%s: '%s' has no offset, so this is not a plan; tidemark plan FILE -o PLAN.csv writes one", file,
+          tide_problem_name(v->problem, i, NULL));
   }
   return TOOL_DONE;
 }
@@ -69,18 +70,20 @@ static void fault_emit(const verification* v, tool_emit* emit) {
   const uint64_t offset = v->offsets[check->buffer];
   switch (check->fault) {
     case TIDE_PLAN_FAULT_OVERLAP:
-      tool_emit_format(emit, "fault", "fault", "'%s' at %llu and '%s' at %llu overlap at time %llu", name,
+      tool_emit_format(emit, "fault", "fault",
+                       "'%s' at offset %llu and '%s' at offset %llu overlap at time %llu", name,
                        number(offset), verification_name(v, check->other), number(v->offsets[check->other]),
                        number(check->instant));
       break;
     case TIDE_PLAN_FAULT_CAPACITY:
-      tool_emit_format(emit, "fault", "fault", "'%s', %llu bytes at %llu, ends beyond %llu", name,
+      tool_emit_format(emit, "fault", "fault",
+                       "'%s', %llu bytes at offset %llu, ends beyond the capacity of %llu", name,
                        number(buffer->bytes), number(offset),
                        number(v->view.pools > 0 ? v->capacity : TIDE_PLAN_MAX_BYTES));
       break;
     case TIDE_PLAN_FAULT_ALIGNMENT:
-      tool_emit_format(emit, "fault", "fault", "'%s' lies at %llu, which is not a multiple of %llu", name,
-                       number(offset), number(buffer->alignment));
+      tool_emit_format(emit, "fault", "fault", "'%s' is at offset %llu, which is not a multiple of %llu",
+                       name, number(offset), number(buffer->alignment));
       break;
     default: tool_emit_text(emit, "fault", "fault", check->text); break;
   }

@@ -227,7 +227,7 @@ const tool_verb tool_view = {
   .text =
       "The page is one HTML file. It needs no network and no other file, and contains the recording in a "
       "compact form: every block and segment from beginning to end, the stacks, the findings of "
-      "`tidemark report`, and reserved memory over time under up to six settings, which are replayed when "
+      "`tidemark report`, and reserved memory over time under up to five settings, which are replayed when "
       "the page is made. Several recordings, such as those of the ranks of a run, become one page.\n\n"
       "A page for a colleague contains the names of files and functions of the program, as the recording "
       "does.",

@@ -8,6 +8,7 @@
 #include "base/hash_map.h"
 #include "base/tree.h"
 #include "report.h"
+#include "timeline.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Bytes and columns (view_bytes.c)
@@ -176,8 +177,6 @@ uint32_t tool_view_lane_of(const tool_view_memory* memory, uint64_t address);
 // ---------------------------------------------------------------------------------------------------
 // Settings that are replayed with their curves (view_whatif.c)
 
-#define TOOL_VIEW_SETTINGS 6u
-
 typedef struct tool_view_whatif {
   tool_trials trials;
   uint64_t* curves;  // owned
@@ -209,9 +208,9 @@ void tool_view_parts_of(tool_view_parts* parts, const tool_view_device* device);
 
 // The facts of a device as one JSON object; without "parts" and "left_out". Freed by free().
 char* tool_view_facts_of(const tool_call* call, tool_view_device* device);
-// The lists "marks" and "bands".
-void tool_view_marks_emit(tool_emit* emit, const tool_view_device* device);
-void tool_view_bands_emit(tool_emit* emit, const tool_view_device* device);
+// The lists "marks" and "bands"; the axis is that of entries.
+void tool_view_marks_emit(tool_emit* emit, const tool_view_device* device, const tool_axis* axis);
+void tool_view_bands_emit(tool_emit* emit, const tool_view_device* device, const tool_axis* axis);
 
 // ---------------------------------------------------------------------------------------------------
 // The page (view_page.c)

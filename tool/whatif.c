@@ -16,8 +16,8 @@
 
 static const tool_option options[] = {
   { "limit", 'l', "SIZE",
-    "the most memory that may be reserved; shows which settings fit (default: that of the recorded "
-    "run, if it shows)" },
+    "the most memory that may be reserved; shows which settings fit (default: the limit of the recorded "
+    "run, if the recording shows one)" },
   { "policy", 'p', "POLICIES",
     "additional policies, each NAME[:SETTINGS] as for `tidemark replay`, separated by spaces" },
   { "device", 'd', "N",
@@ -61,19 +61,17 @@ static int trials_add_words(tool_trials* trials, const char* words) {
 // ---------------------------------------------------------------------------------------------------
 // Results
 
-static int compare_numbers(uint64_t a, uint64_t b) { return a < b ? -1 : a > b; }
-
 // Settings that run come first, by their peak; then those that do not, by their smallest memory. Ties go to
 // the cheaper driver calls.
 static int compare_rows(const void* a, const void* b) {
   const tool_trial* const one = a;
   const tool_trial* const other = b;
   const bool runs = tool_trial_fits(one);
-  int order = compare_numbers(!runs, !tool_trial_fits(other));
+  int order = tool_compare(!runs, !tool_trial_fits(other));
   // 0, which is unknown, comes last.
-  if (order == 0 && !runs) order = compare_numbers(one->smallest_bytes - 1, other->smallest_bytes - 1);
-  if (order == 0) order = compare_numbers(one->result.peak_reserved, other->result.peak_reserved);
-  if (order == 0) order = compare_numbers(one->result.driver_ns, other->result.driver_ns);
+  if (order == 0 && !runs) order = tool_compare(one->smallest_bytes - 1, other->smallest_bytes - 1);
+  if (order == 0) order = tool_compare(one->result.peak_reserved, other->result.peak_reserved);
+  if (order == 0) order = tool_compare(one->result.driver_ns, other->result.driver_ns);
   char texts[2][TOOL_POLICY_TEXT];
   return order != 0
              ? order
@@ -229,8 +227,10 @@ static void rows_emit(tool_emit* emit, const tool_call* call, const whatif* w) {
   tool_emit_table_end(emit);
   if (has_own) tool_emit_words(emit, "* Tidemark has this setting, PyTorch does not.");
   if (hidden > 0)
-    tool_emit_words(emit, "Settings that are not better than the recorded one: %zu; --all shows them.",
-                    hidden);
+    tool_emit_words(emit, "%zu setting%s not better than %s, and not shown; --all shows %s.", hidden,
+                    hidden == 1 ? " is" : "s are",
+                    row_recorded(w) != NULL ? "the recorded one" : "the defaults",
+                    hidden == 1 ? "it" : "them");
 }
 
 // Some settings run in less than the limit, but not in the limit itself.
@@ -241,8 +241,11 @@ static void islands_emit(tool_emit* emit, const whatif* w) {
     const tool_trial* const row = &w->trials.rows[i];
     if (tool_trial_fits(row) || row->smallest_bytes == 0 || row->smallest_bytes > w->trials.limit) continue;
     tool_size_pair(w->trials.limit, row->smallest_bytes, sizes[0], sizes[1]);
-    tool_emit_words(emit, "%s fails in %s although it runs in %s: when it frees memory depends on the limit.",
-                    tool_policy_setting(&row->device, text), sizes[0], sizes[1]);
+    tool_emit_words(
+        emit,
+        "%s does not fit %s, although it fits %s: with this setting, the limit decides when memory is "
+        "given back.",
+        tool_policy_setting(&row->device, text), sizes[0], sizes[1]);
   }
 }
 
@@ -254,11 +257,11 @@ static void empties_emit(tool_emit* emit, const tool_recording* r) {
   if (!r->is_repeated && r->has_settings)
     tool_emit_words(
         emit,
-        "A replay with the recorded setting does not reproduce the recording. Calls to empty_cache "
-        "may therefore be missing here. First difference: %s.",
+        "A replay with the recorded setting does not reproduce the recording, so calls to empty_cache may "
+        "be missing here, and the figures may be too high. First difference: %s.",
         r->result.mismatch);
   else if (r->result.inferred_empty_cache > 0)
-    tool_emit_words(emit, "Calls to empty_cache found in the recording, and repeated in every row: %llu.",
+    tool_emit_words(emit, "Calls to empty_cache that the recording shows, repeated in every row: %llu.",
                     (unsigned long long)r->result.inferred_empty_cache);
 }
 
@@ -281,10 +284,10 @@ static void set_emit(tool_emit* emit, const whatif* w) {
                     advice->is_recorded ? "when it was recorded" : tool_advice_than(&w->recording),
                     -100 * tool_advice_share(advice));
   if (advice->trial->device.collect_threshold > 0)
-    tool_emit_words(
-        emit,
-        "In PyTorch, garbage collection needs a limit: torch.cuda.set_per_process_memory_fraction() with %s.",
-        tool_size_text(w->trials.limit, sizes[1]));
+    tool_emit_words(emit,
+                    "In PyTorch, garbage collection works only with a limit: call "
+                    "torch.cuda.set_per_process_memory_fraction() for %s.",
+                    tool_size_text(w->trials.limit, sizes[1]));
 }
 
 // No setting lowers the peak, but one may need less under a limit.
@@ -298,7 +301,7 @@ static void keep_emit(tool_emit* emit, const whatif* w) {
                   TOOL_ADVICE_PERCENT);
   if (least == NULL || recorded == 0 || !tool_is_clearly_less(least->smallest_bytes, recorded)) return;
   tool_size_pair(least->smallest_bytes, recorded, sizes[0], sizes[1]);
-  tool_emit_words(emit, "If memory is short: %s runs in %s, the recorded setting in %s.",
+  tool_emit_words(emit, "If memory is short, set %s: it needs at least %s, the recorded setting %s.",
                   tool_policy_setting(&least->device, text), sizes[0], sizes[1]);
 }
 
@@ -317,9 +320,10 @@ static void short_emit(tool_emit* emit, const whatif* w) {
   tool_words words = { .length = 0 };
   tool_words_add(&words, runs_elsewhere ? "No PyTorch setting that was tried" : "No setting that was tried");
   tool_words_add_size(&words, " runs in ", w->trials.limit, ".");
-  if (!runs_elsewhere && least != least_torch) least_words(&words, " The smallest memory is ", least);
+  if (!runs_elsewhere && least != least_torch) least_words(&words, " The smallest that fits is ", least);
   least_words(&words,
-              least != least_torch ? " With PyTorch, the smallest memory is " : " The smallest memory is ",
+              least != least_torch ? " With PyTorch, the smallest that fits is "
+                                   : " The smallest that fits is ",
               least_torch);
   tool_emit_words(emit, "%s", words.text);
 }
@@ -334,7 +338,8 @@ static void tide_emit(tool_emit* emit, const whatif* w) {
   tool_emit_text(emit, "tide_command", NULL, is_better ? TOOL_TIDE_COMMAND : NULL);
   if (!is_better) return;
   tool_emit_title(emit, TOOL_TIDE_COMMAND);
-  tool_emit_words(emit, "With Tidemark's own allocator, the same requests reserve %s at the peak.",
+  tool_emit_words(emit,
+                  "With Tidemark's own allocator (policy tide), the same requests reserve %s at the peak.",
                   tool_size_text(tide->result.peak_reserved, size));
 }
 
@@ -365,7 +370,7 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
   islands_emit(emit, w);
   tool_recording_emit_odd(emit, w->recording.odd_entries);
   tool_emit_uint(emit, "blocks_before", NULL, 0);
-  tool_emit_uint(emit, "bytes_before", NULL, 0);
+  tool_emit_uint(emit, "requested_before", NULL, 0);
   empties_emit(emit, &w->recording);
   verdict_emit(emit, w);
   tool_emit_uint(emit, "device", NULL, w->recording.device);
@@ -386,7 +391,7 @@ static int whatif_work(const tool_call* call, whatif* w) {
   w->trials.replay = w->recording.replay;
   if (tool_recording_compare(&w->recording) != TIDE_OK)
     return tool_fail("%s: %s", w->recording.file, tool_error());
-  int status = tool_limit_choose(call, &w->recording, &w->limit);
+  int status = tool_limit_choose(call, &w->recording, NULL, &w->limit);
   if (status == TOOL_DONE)
     status =
         tool_needed_find(w->recording.trace, w->recording.device, w->recording.live_bytes, NULL, &w->needed);
@@ -396,8 +401,8 @@ static int whatif_work(const tool_call* call, whatif* w) {
   if (policies != NULL) status = trials_add_words(&w->trials, policies);
   if (status != TOOL_DONE) return status;
   if (!w->recording.is_from_start) return tool_cut_answer(call, &w->recording, &w->limit, &w->trials);
+  tool_trials_take(&w->trials, &w->recording, tool_limit_is_recorded(&w->limit, &w->recording));
   tool_trials_run(&w->trials);
-  if (tool_limit_is_recorded(&w->limit, &w->recording)) tool_trials_repeat(&w->trials, &w->recording.result);
   qsort(w->trials.rows, w->trials.count, sizeof w->trials.rows[0], compare_rows);
   w->advice = tool_trials_advise(&w->trials, &w->recording);
   status = whatif_emit(call, w);
@@ -424,15 +429,16 @@ const tool_verb tool_whatif = {
   .operands = "FILE",
   .text =
       "Replays the recording with PyTorch's defaults, the recorded setting, common settings for rounding, "
-      "splitting, garbage collection and expandable segments, and Tidemark's own policies. The table has the "
-      "recorded setting and those that are better, the lowest peak first; --all shows the others. \"used\" "
-      "is the utilisation: what was live at once, as a share of reserved memory. \"smallest\" is a limit in "
-      "which every request is served, while 2 MiB less is too little. It may be below the peak, because at "
-      "its limit an allocator frees cached memory before a request fails.\n\n"
+      "splitting, garbage collection and expandable segments, and Tidemark's own policy, tide. The table has "
+      "the recorded setting and those that are better, the lowest peak first; --all shows the others.\n\n"
+      "\"reserved\" is the peak of reserved memory. \"used\" is the utilisation: the most that was live, as "
+      "a share of it. \"driver ms\" is the estimated time of driver calls. \"fits\" says whether every "
+      "request is served, and \"refused at\" is the entry of the first that is not. \"smallest\" is a limit "
+      "that fits, while 2 MiB less does not; it is found by bisection. It may be below the peak, because "
+      "an allocator gives cached memory back before it refuses a request.\n\n"
       "Below the table is the line to put into the environment, if a PyTorch setting lowers the peak by "
       "more than 2 %, or serves every request where the recorded setting did not; then the command that runs "
-      "a script on Tidemark's own allocator, if that does. If the run ran out of "
-      "memory, the replays have the least memory that it can have had. Exit status 1: no setting fits "
+      "a script on Tidemark's own allocator, if that does. Exit status 1: no setting fits "
       "--limit.",
   .options = options,
   .operands_min = 1,

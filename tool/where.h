@@ -13,7 +13,7 @@
   X(waiting_for_events, "waiting for events", "released, but another stream may still use it")           \
   X(private_pools, "private pools", "free in a private pool of a graph or program")                      \
   X(held_by_a_live_neighbour, "held by a live neighbour", "free, but in segments that hold live blocks") \
-  X(cached_but_free, "cached but free", "free, and could be returned to the device")
+  X(cached_but_free, "cached but free", "free, and could be given back to the device")
 
 // [W1] reserved == requested + the sum of all causes
 typedef struct tool_where {

@@ -13,14 +13,14 @@ static const struct {
   const char* reason;
 } cause_words[TIDE_GROWTH_COUNT] = {
   [TIDE_GROWTH_NEEDED] = { "needed", "because too little was free" },
-  [TIDE_GROWTH_HOLE] = { "no hole large enough", "because no free block was large enough" },
+  [TIDE_GROWTH_HOLE] = { "no block large enough", "because no free block was large enough" },
   [TIDE_GROWTH_SPLIT] = { "split limit",
                           "because blocks of max_split_size or more are kept whole for larger requests" },
   [TIDE_GROWTH_EVENT] = { "waiting for events", "because released memory still waited for other streams" },
   [TIDE_GROWTH_STREAM] = { "other streams", "because the free memory belonged to other streams" },
   [TIDE_GROWTH_POOL] = { "other pools", "because the free memory belonged to other pools" },
-  [TIDE_GROWTH_CLASS] = { "size class",
-                          "because the free memory was in segments for requests of the other size class" },
+  [TIDE_GROWTH_CLASS] = { "size class", "because the free memory was in segments for the other size class "
+                                        "(small or large requests)" },
   [TIDE_GROWTH_PASSED] = { "free but not used", "for requests that a free block would have served" },
   [TIDE_GROWTH_UNKNOWN] = { "unknown", "for requests that were not recorded" },
   [TIDE_GROWTH_BEFORE] = { "before the recording", "before the recording begins" },

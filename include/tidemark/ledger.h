@@ -113,6 +113,44 @@ TIDE_API void tide_ledger_visit(const tide_ledger* ledger,
                                 bool (*on_block)(void* user, const tide_ledger_block* block), void* user);
 
 // ---------------------------------------------------------------------------------------------------
+// Memory over time, for pictures
+//
+// The axis is divided into buckets of equal width. In each, a quantity has a least, a most and a last value.
+// A picture of them hides no peak, however many entries a bucket has.
+
+typedef enum tide_timeline_axis {
+  TIDE_TIMELINE_ENTRIES = 0,  // numbers of entries, from 0 to their count
+  TIDE_TIMELINE_TIME = 1      // time_ns, from the first entry to the latest
+} tide_timeline_axis;
+
+typedef struct tide_timeline_range {
+  uint64_t least;
+  uint64_t most;
+  uint64_t last;
+} tide_timeline_range;
+
+typedef struct tide_timeline_bucket {
+  uint64_t begin;            // on the axis; the bucket ends where the next one begins
+  uint64_t first;            // number of its first entry; if it has none, of the next entry
+  uint64_t entry_count;      // entries in it
+  tide_timeline_range live;  // these five as in tide_ledger_totals
+  tide_timeline_range requested;
+  tide_timeline_range allocated;
+  tide_timeline_range active;
+  tide_timeline_range reserved;
+} tide_timeline_bucket;
+
+// Divides a trace into `count` buckets, and moves to its end. A bucket has the values after each of its
+// entries. It also has the value with which it begins, if its first entry comes later on the axis; the first
+// bucket has the values before the first entry. So the largest `most` is the peak. A time that is earlier
+// than that of an entry before counts as that one.
+// Errors:  TIDE_ERR_ARGUMENT for NULL, an unknown axis, and a count of 0 or above 2^32 - 1;
+//          TIDE_ERR_NO_MEMORY, as tide_ledger_seek().
+// Cost:    O(n log m + count) for n entries and m blocks at a time.
+TIDE_API TIDE_NODISCARD tide_status tide_ledger_timeline(tide_ledger* ledger, uint32_t axis, size_t count,
+                                                         tide_timeline_bucket* out);
+
+// ---------------------------------------------------------------------------------------------------
 // Why memory was reserved
 //
 // A growth is a range that one SEGMENT_ALLOC or SEGMENT_MAP added. A request made the cache grow because it

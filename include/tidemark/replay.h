@@ -58,6 +58,9 @@ typedef struct tide_replay_options {
   bool has_one_stream;  // all requests are made on one stream; releases wait as recorded
   bool has_one_pool;    // all private pools are one, which keeps its memory to the end
   bool never_waits;     // a release is complete at once
+  // Ends the run soon after it has reserved more bytes than this; TIDE_NO_LIMIT: never. The result's
+  // peak_reserved is above it if, and only if, that of the whole run is. Not possible with `checks`.
+  uint64_t stops_above;
   // (optional) Gets reserved memory over time: curve[i] is the most that was reserved at an entry from
   // i * entries / curve_count on and before that of i + 1. Not possible with `checks`.
   uint64_t* curve;
@@ -71,7 +74,8 @@ typedef struct tide_replay_options {
     TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(scale, 1), \
     TIDE_FIELD(scales_all, false), TIDE_FIELD(infers_limit, false), \
     TIDE_FIELD(has_one_stream, false), TIDE_FIELD(has_one_pool, false), \
-    TIDE_FIELD(never_waits, false), TIDE_FIELD(curve, NULL), TIDE_FIELD(curve_count, 0) }
+    TIDE_FIELD(never_waits, false), TIDE_FIELD(stops_above, TIDE_NO_LIMIT), \
+    TIDE_FIELD(curve, NULL), TIDE_FIELD(curve_count, 0) }
 // clang-format on
 
 #define TIDE_REPLAY_TENTHS 10
@@ -139,6 +143,11 @@ TIDE_API void tide_replay_free(tide_replay* replay);
 // The settings of the recording, which PyTorch writes into a snapshot. What is not recorded has its default.
 TIDE_API tide_device_options tide_replay_recorded_options(const tide_replay* replay);
 
+// Where the last run with `checks` found that the cache was emptied; before such a run, where nothing else
+// explains the recording. Stores the numbers of the entries before which it was emptied, ascending, as far as
+// `capacity` allows, and returns how many there are. After the last entry the number is that of all entries.
+TIDE_API size_t tide_replay_empties(const tide_replay* replay, uint64_t* out, size_t capacity);
+
 // Replays once. The cache is empty at first, unless the recording begins in the middle. Then the figures are
 // those from there on; of the run before, nothing is known. NULL options are the defaults. A replay can be
 // run any number of times. A mismatch is not an error: all other figures are then those of a run without
@@ -149,10 +158,6 @@ TIDE_API tide_device_options tide_replay_recorded_options(const tide_replay* rep
 // Cost:    about 50 ns per entry, 120 ns with checks; the latter again for each wrong guess.
 TIDE_API TIDE_NODISCARD tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* options,
                                                     tide_replay_result* out);
-
-// Was the cache emptied at one of the entries from `first` to `last`? The last run with `checks` decides; or
-// before one, only what nothing else explains.
-TIDE_API bool tide_replay_is_emptied(const tide_replay* replay, uint64_t first, uint64_t last);
 
 TIDE_END_DECLS
 #endif

@@ -35,6 +35,12 @@ assert library.load(library.find()).tide_version()
 assert library.find("libtidemark_torch.so").parent == folder / "tidemark" / "lib"
 assert library.shim_sources()[0].parent == folder / "tidemark" / "shim"
 assert (library.include_folder() / "tidemark" / "device.h").exists()
+import tidemark
+from tidemark import report
+assert report.command() == folder / "tidemark" / "lib" / "tidemark", report.command()
+data = b'{"device_traces": [[{"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "time_us": 1}]], "segments": []}'
+assert tidemark.read(data).report()["peak_allocated"] == 512
+assert "torch" not in sys.modules
 """
 
 
@@ -88,7 +94,7 @@ class Distribution(unittest.TestCase):
     def make_checkout(cls, name):
         """A copy of what a clean checkout has, as far as the package needs it."""
         folder = cls.root / name
-        for part in ("src", "include", "cmake", "pytorch"):
+        for part in ("src", "include", "cmake", "tool", "pytorch"):
             shutil.copytree(library.source_tree() / part, folder / part,
                             ignore=shutil.ignore_patterns("build", "__pycache__", "*.egg-info"))
         for part in ("CMakeLists.txt", "LICENSE"):
@@ -122,10 +128,12 @@ class Distribution(unittest.TestCase):
         files = {str(path.relative_to(self.source)) for path in self.source.rglob("*") if path.is_file()}
         for name in ("setup.py", "backend.py", "pyproject.toml", "tidemark.pth", "shim.cpp", "shim.h", "hooks.cpp", "LICENSE",
                      "library/CMakeLists.txt", "library/cmake/pytorch.cmake", "library/pytorch/hooks.cpp",
-                     "library/include/tidemark/device.h", "tidemark/hook.py", "tidemark/torch/__main__.py"):
+                     "library/include/tidemark/device.h", "library/tool/main.c", "tidemark/hook.py", "tidemark/recording.py",
+                     "tidemark/torch/__main__.py"):
             self.assertIn(name, files)
-        ours = {str(path.relative_to(library.source_tree())) for path in (library.source_tree() / "src").rglob("*.[ch]")}
-        self.assertEqual(ours, {name[len("library/"):] for name in files if re.match("library/src/.*[.][ch]$", name)})
+        for part in ("src", "tool"):
+            ours = {str(path.relative_to(library.source_tree())) for path in (library.source_tree() / part).rglob("*.[ch]")}
+            self.assertEqual(ours, {name[len("library/"):] for name in files if re.match(f"library/{part}/.*[.][ch]$", name)})
 
     def test_cmake_accepts_the_source_distribution(self):
         options = re.findall('"(-D[^"]*)"', (self.source / "setup.py").read_text(encoding="utf-8"))
@@ -137,6 +145,7 @@ class Distribution(unittest.TestCase):
     def test_wheel_has_what_is_needed_at_run_time(self):
         names = set(self.names())
         for name in ("tidemark.pth", "tidemark/py.typed", "tidemark/lib/libtidemark.so", "tidemark/lib/libtidemark_torch.so",
+                     "tidemark/lib/tidemark",
                      "tidemark/include/tidemark/tidemark.h", "tidemark/shim/shim.cpp", "tidemark/shim/shim.h"):
             self.assertIn(name, names)
         for sources, inside in ((library.PACKAGE.rglob("*.py"), library.PACKAGE.parent),

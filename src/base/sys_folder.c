@@ -90,10 +90,10 @@ int tide__sys_page_new(int folder, const char* name, uint64_t bytes, int* out) {
   const int file =
       openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (file < 0) return errno;
-  const int error = page_prepare(file, bytes);
-  if (error == 0) return owner_settle(file, S_IFREG, out);
-  (void)unlinkat(folder, name, 0);
-  (void)close(file);
+  int error = page_prepare(file, bytes);
+  if (error == 0) error = owner_settle(file, S_IFREG, out);
+  else (void)close(file);
+  if (error != 0) (void)unlinkat(folder, name, 0);
   return error;
 }
 

@@ -97,9 +97,8 @@ tide_status tide__input_fill(tide__input* input, size_t bytes) {
 tide_status tide__input_take_slow(tide__input* input, size_t bytes, const uint8_t** out) {
   *out = NULL;
   TIDE_TRY(tide__input_fill(input, bytes));
-  TIDE_REQUIRE(tide__input_ready(input) >= bytes, TIDE_ERR_FORMAT,
-               "the file ends at byte %" PRIu64 ", within %zu bytes that begin at byte %" PRIu64,
-               input->offset + input->end, bytes, tide__input_offset(input));
+  TIDE_REQUIRE(tide__input_ready(input) >= bytes, TIDE_ERR_FORMAT, "the file is truncated at byte %" PRIu64,
+               input->offset + input->end);
   *out = input->buffer + input->at;
   input->at += bytes;
   return TIDE_OK;

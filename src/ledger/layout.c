@@ -163,10 +163,6 @@ static void range_tell(const tide__layout* layout, tide_ledger_event event, cons
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
-static uint64_t live_bytes(uint64_t requested) {
-  return (requested + TIDE__RULES_UNIT - 1) & ~(uint64_t)(TIDE__RULES_UNIT - 1);
-}
-
 void tide__layout_set_state(tide__layout* layout, tide__tile* tile, tide_block_state state) {
   if (tile->state == TIDE_BLOCK_ALLOCATED) layout->totals.allocated_bytes -= tile->bytes;
   tile->state = (uint8_t)state;
@@ -186,7 +182,7 @@ static void tile_occupy(tide__layout* layout, tide__tile* tile, const tide__plac
   tile->made_at = placing->made_at;
   tile->stack = placing->stack;
   totals->live_count++;
-  totals->live_bytes += live_bytes(tile->requested_bytes);
+  totals->live_bytes += tide__request_bytes(tile->requested_bytes);
   totals->requested_bytes += tile->requested_bytes;
   totals->active_bytes += tile->bytes;
   tide__layout_set_state(layout, tile, placing->state);
@@ -199,7 +195,7 @@ static void tile_vacate(tide__layout* layout, tide__tile* tile) {
   tile_tell(layout, TIDE_LEDGER_ENDS, tile);
   tide__layout_set_state(layout, tile, TIDE_BLOCK_INACTIVE);
   totals->live_count--;
-  totals->live_bytes -= live_bytes(tile->requested_bytes);
+  totals->live_bytes -= tide__request_bytes(tile->requested_bytes);
   totals->requested_bytes -= tile->requested_bytes;
   totals->active_bytes -= tile->bytes;
 }
@@ -482,7 +478,7 @@ static int span_check(const tide__span* span, const tide__tile** tile, tide_ledg
     sums->active_bytes += is_idle ? 0 : it->bytes;
     sums->allocated_bytes += it->state == TIDE_BLOCK_ALLOCATED ? it->bytes : 0;
     sums->requested_bytes += is_idle ? 0 : it->requested_bytes;
-    sums->live_bytes += is_idle ? 0 : live_bytes(it->requested_bytes);
+    sums->live_bytes += is_idle ? 0 : tide__request_bytes(it->requested_bytes);
     sums->live_count += !is_idle;
     address += it->bytes;
     *tile = it->next;

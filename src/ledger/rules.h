@@ -21,6 +21,11 @@ typedef struct tide__rules {
   bool is_expandable;                // every rest of at least 512 bytes is split off
 } tide__rules;
 
+// The bytes that a live request counts for, whatever the allocator does.
+static inline uint64_t tide__request_bytes(uint64_t requested) {
+  return (requested + TIDE__RULES_UNIT - 1) & ~(uint64_t)(TIDE__RULES_UNIT - 1);
+}
+
 // The rules by the settings in a trace, with PyTorch's defaults.
 tide__rules tide__rules_of(const tide_trace* trace);
 

@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // The public functions, and the plain run. It runs the steps of the script in stretches, between the places
-// where something else is due: emptying the cache, the end of a tenth, a report of progress. A step costs a
-// call of the cache and a few instructions more.
+// where something else is due: emptying the cache, the end of a tenth, a report of progress, a look at what
+// is reserved. A step costs a call of the cache and a few instructions more.
 #include "tidemark/replay.h"
 
 #include <inttypes.h>
@@ -21,7 +21,7 @@
 #include "replay/windows.h"
 
 #define REPLAY_SCALE_MAX 1024.0
-#define RUN_STRETCH ((size_t)1 << 16)  // steps between two calls of on_progress
+#define RUN_STRETCH ((size_t)1 << 14)  // steps between two calls of on_progress, or two looks at the cache
 
 struct tide_replay {
   const tide_heap* heap;  // borrowed until freed
@@ -37,8 +37,9 @@ typedef struct plain_run {
   const tide_replay_options* options;  // borrowed during the run
   tide__stage stage;
   tide__meter meter;
-  size_t at;     // the next step
-  size_t empty;  // the next in `found`
+  size_t at;      // the next step
+  size_t empty;   // the next in `found`
+  bool is_above;  // more was reserved than the options allow
 } plain_run;
 
 static tide_status run_step(tide__stage* stage, const tide__step* step) {
@@ -68,7 +69,17 @@ static tide_status run_stretch(plain_run* run, size_t end) {
 }
 
 static bool run_is_over(const plain_run* run) {
-  return run->at == run->replay->script.step_count || (run->options->stops_at_oom && run->stage.ooms > 0);
+  return run->at == run->replay->script.step_count || run->is_above ||
+         (run->options->stops_at_oom && run->stage.ooms > 0);
+}
+
+// Was more reserved than the options allow?
+static tide_status run_look(plain_run* run) {
+  if (run->options->stops_above == TIDE_NO_LIMIT) return TIDE_OK;
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  TIDE_TRY(tide_device_get_stats(run->stage.device, &stats));
+  run->is_above = (uint64_t)stats.reserved_bytes[TIDE_STAT_ALL].peak > run->options->stops_above;
+  return TIDE_OK;
 }
 
 static tide_status run_empty(plain_run* run) {
@@ -99,6 +110,7 @@ static tide_status run_play(plain_run* run, tide_replay_result* result) {
     size_t end = tide__min(run->meter.next, tide__min(script->step_count, run->at + RUN_STRETCH));
     if (run->empty < found->count) end = tide__min(end, found->steps[run->empty]);
     TIDE_TRY(run_stretch(run, end));
+    TIDE_TRY(run_look(run));
     TIDE_TRY(run_report(run));
   }
   if (run->at == script->step_count) TIDE_TRY(run_empty(run));
@@ -180,6 +192,24 @@ static tide_status run_checked(tide_replay* replay, tide_replay_options* options
   return TIDE_OK;
 }
 
+static tide_status options_check(const tide_replay_options* options) {
+  TIDE_REQUIRE(options->scale > 0 && options->scale <= REPLAY_SCALE_MAX, TIDE_ERR_ARGUMENT,
+               "replay_run: scale is %g; it must be above 0 and at most %g", options->scale,
+               REPLAY_SCALE_MAX);
+  TIDE_REQUIRE(!options->checks || options->scale == 1, TIDE_ERR_ARGUMENT,
+               "replay_run: a run with scale %g cannot be compared with the recording", options->scale);
+  const bool is_other = options->has_one_stream || options->has_one_pool || options->never_waits;
+  TIDE_REQUIRE(
+      !options->checks || !is_other, TIDE_ERR_ARGUMENT,
+      "replay_run: a run with one stream, one pool or no waits cannot be compared with the recording");
+  TIDE_REQUIRE(!options->checks || options->stops_above == TIDE_NO_LIMIT, TIDE_ERR_ARGUMENT,
+               "replay_run: a run that stops above %" PRIu64 " bytes cannot be compared with the recording",
+               options->stops_above);
+  TIDE_REQUIRE(!options->checks || options->curve == NULL, TIDE_ERR_ARGUMENT,
+               "replay_run: a run that is compared with the recording has no curve");
+  return TIDE_OK;
+}
+
 tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* options,
                             tide_replay_result* out) {
   TIDE_REQUIRE(replay != NULL && out != NULL, TIDE_ERR_ARGUMENT, "replay_run: %s is NULL",
@@ -191,16 +221,7 @@ tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* opti
   if (options != NULL) TIDE_TRY(tide__sized_read("replay_run", options, &whole, sizeof whole));
   if (whole.device != NULL) TIDE_TRY(tide__sized_read("replay_run", whole.device, &device, sizeof device));
   whole.device = &device;
-  TIDE_REQUIRE(whole.scale > 0 && whole.scale <= REPLAY_SCALE_MAX, TIDE_ERR_ARGUMENT,
-               "replay_run: scale is %g; it must be above 0 and at most %g", whole.scale, REPLAY_SCALE_MAX);
-  TIDE_REQUIRE(!whole.checks || whole.scale == 1, TIDE_ERR_ARGUMENT,
-               "replay_run: a run with scale %g cannot be compared with the recording", whole.scale);
-  const bool is_other = whole.has_one_stream || whole.has_one_pool || whole.never_waits;
-  TIDE_REQUIRE(
-      !whole.checks || !is_other, TIDE_ERR_ARGUMENT,
-      "replay_run: a run with one stream, one pool or no waits cannot be compared with the recording");
-  TIDE_REQUIRE(!whole.checks || whole.curve == NULL, TIDE_ERR_ARGUMENT,
-               "replay_run: a run that is compared with the recording has no curve");
+  TIDE_TRY(options_check(&whole));
   const uint64_t begin_ns = tide__sys_clock_ns();
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   TIDE_TRY(whole.checks ? run_checked(replay, &whole, &result) : run_plain(replay, &whole, &result));
@@ -266,26 +287,18 @@ void tide_replay_free(tide_replay* replay) {
   tide__heap_release(replay->heap, replay, 1, sizeof *replay);
 }
 
-// The entry before which the cache is emptied for the i-th time.
-static uint64_t emptied_at(const tide_replay* replay, size_t i) {
-  const tide__script* const script = &replay->script;
-  const size_t step = replay->found.steps[i];
-  return step < script->step_count ? script->steps[step].entry : script->entry_count;
-}
-
-bool tide_replay_is_emptied(const tide_replay* replay, uint64_t first, uint64_t last) {
-  if (replay == NULL) return false;
-  size_t low = 0;
-  size_t high = replay->found.count;
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    if (emptied_at(replay, middle) < first) low = middle + 1;
-    else high = middle;
-  }
-  return low < replay->found.count && emptied_at(replay, low) <= last;
-}
-
 tide_device_options tide_replay_recorded_options(const tide_replay* replay) {
   const tide_device_options defaults = TIDE_DEVICE_OPTIONS_INIT;
   return replay != NULL ? tide__recorded_options(replay->script.trace) : defaults;
+}
+
+size_t tide_replay_empties(const tide_replay* replay, uint64_t* out, size_t capacity) {
+  if (replay == NULL) return 0;
+  const tide__script* const script = &replay->script;
+  const tide__empties* const found = &replay->found;
+  for (size_t i = 0; i < found->count && i < capacity && out != NULL; i++) {
+    const size_t step = found->steps[i];
+    out[i] = step < script->step_count ? script->steps[step].entry : script->entry_count;
+  }
+  return found->count;
 }

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/heap.h"
+#include "ledger/rules.h"
 #include "tidemark/trace.h"
 
 typedef enum tide__step_kind {
@@ -98,11 +99,6 @@ typedef struct tide__script {
   uint64_t reach_bytes;   // how far from its beginning memory was mapped in a reserve
   uint64_t spread_bytes;  // the smallest distance of a new reserve from its neighbours
 } tide__script;
-
-// The bytes that a request counts for, whatever the policy does.
-static inline uint64_t tide__request_bytes(uint64_t bytes) {
-  return bytes <= 512 ? 512 : (bytes + 511) & ~511ULL;
-}
 
 // Is it a recording that begins in the middle of a run?
 static inline bool tide__script_is_cut(const tide__script* script) {

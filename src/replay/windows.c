@@ -85,7 +85,7 @@ static void check_call(check_run* c, tide_status status) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Events of the run
+// Entries of the run
 
 static bool kind_is_like(const check_run* c, uint8_t kind, uint8_t action) {
   switch (kind) {
@@ -106,7 +106,7 @@ static bool kind_is_like(const check_run* c, uint8_t kind, uint8_t action) {
 
 static bool kind_is_release(uint8_t kind) { return kind >= TIDE__STEP_FREE && kind <= TIDE__STEP_DONE; }
 
-// Is the event that of the step, apart from its address? A release at once has two events.
+// Is the entry that of the step, apart from its address? A release at once has two entries.
 static bool step_is_like(const check_run* c, const tide__step* want, const tide_trace_entry* got) {
   if (!kind_is_like(c, want->kind, got->action)) return false;
   if (kind_is_release(want->kind)) return true;
@@ -296,7 +296,7 @@ static void window_request(check_run* c, const tide__window* w, bool is_emptied)
     check_request(c, request);
     if (shows_limit && !c->is_wrong) window_learn(c, w, &before);
   }
-  if (c->at != w->end + w->has_request) CHECK_FAULT(c, "the recorded event did not happen");
+  if (c->at != w->end + w->has_request) CHECK_FAULT(c, "the replay did not repeat this entry");
 }
 
 static tide_status window_try(check_run* c, const tide__window* w, hypothesis guess) {
@@ -384,7 +384,7 @@ static void check_release(check_run* c) {
   const tide__step* const step = &c->steps[index];
   const bool waits = step->kind == TIDE__STEP_FREE_LATER;
   check_call(c, waits ? tide__stage_free_later(&c->stage, step) : tide__stage_free(&c->stage, step));
-  if (c->at != index + 1) CHECK_FAULT(c, "the release was not seen");
+  if (c->at != index + 1) CHECK_FAULT(c, "the replay did not repeat this release");
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -36,8 +36,10 @@ static bool frame_is_optimizer(const char* function, const char* file) {
   return is_step && strstr(file, "optim") != NULL && strstr(file, "lr_scheduler") == NULL;
 }
 
-static bool frame_is_mark(const frame_search* search, uint32_t number, char text[FRAME_TEXT]) {
-  const tide_frame frame = tide_intern_frame(search->run->names, number);
+// The frames of a live trace are addresses.
+static bool frame_is_mark(const frame_search* search, uint64_t number, char text[FRAME_TEXT]) {
+  if (number > tide_intern_counts_of(search->run->names).frames) return false;
+  const tide_frame frame = tide_intern_frame(search->run->names, (uint32_t)number);
   const char* const function = frame_word(search->run->names, frame.name);
   const char* const file = frame_word(search->run->names, frame.file);
   (void)snprintf(text, FRAME_TEXT, "%s:%lld %s", file, (long long)frame.line, function);
@@ -48,7 +50,7 @@ static bool stack_is_mark(frame_search* search, uint32_t stack, char text[FRAME_
   size_t count = 0;
   const uint64_t* const frames = tide_intern_stack(search->run->names, stack, &count);
   for (size_t i = 0; i < count; i++) {
-    if (frame_is_mark(search, (uint32_t)frames[i], text)) return true;
+    if (frame_is_mark(search, frames[i], text)) return true;
   }
   return false;
 }

@@ -29,7 +29,4 @@ typedef struct tide__verdict {
 
 tide__verdict tide__survival_judge(const tide__survival* growth);
 
-// Would a fair coin that is tossed `count` times show at most `hits` heads with a chance of 5 % or more?
-bool tide__coin_is_fair(uint32_t hits, uint32_t count);
-
 #endif

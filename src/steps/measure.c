@@ -75,8 +75,6 @@ static tide_status block_find_spots(tide__measure* m, tide__survivor* block) {
 // ---------------------------------------------------------------------------------------------------
 // Blocks
 
-static uint64_t bytes_round(uint64_t bytes) { return bytes > 0 ? (bytes + 511) / 512 * 512 : 512; }
-
 static tide_status life_take(measure_pass* pass, uint32_t* out) {
   *out = pass->unused;
   if (*out != 0) {
@@ -129,7 +127,7 @@ static tide_status block_add(measure_pass* pass, uint64_t address, const tide__s
                TIDE_ERR_NO_MEMORY, "steps_find: no memory for %zu blocks", pass->blocks.count + 1);
   TIDE_TRY(life_take(pass, &number));
   life* const l = &pass->lives[number - 1];
-  *l = (life){ .block = *block, .rounded = bytes_round(block->bytes) };
+  *l = (life){ .block = *block, .rounded = tide__request_bytes(block->bytes) };
   (void)tide__hash_map_put(&pass->blocks, address, number);
   pass->live += l->rounded;
   return TIDE_OK;

@@ -29,6 +29,7 @@
 #define ANCHORS_MOST 4096u  // of one distance, that are compared with each other
 #define ANCHOR_SUPPORT 3u   // anchors of one distance, of sequences
 #define DISTANCE_PART 16u   // distances are about the same if they differ by less than one part in so many
+#define DISTANCE_OWN 32u    // of a distance, at least one sequence in so many is its own
 #define STREAMS 64u         // streams that are told apart when the busiest is looked for
 
 // The allocations of a stream.
@@ -85,8 +86,6 @@ static uint64_t busiest_stream(const tide__recorded* run, size_t* out_count) {
   return known > 0 ? streams[best] : 0;
 }
 
-static uint64_t round_up(uint64_t bytes) { return bytes > 0 ? (bytes + 511) / 512 * 512 : 512; }
-
 // Ends the lifetime of the block at an address. A block that is freed before the next allocation is
 // forgotten: programs allocate such blocks irregularly.
 static void pattern_release(pattern* p, tide__hash_map* blocks, uint64_t address) {
@@ -118,7 +117,7 @@ static tide_status pattern_follow(pattern* p, uint64_t stream, tide__hash_map* b
   uint64_t live = 0;
   for (size_t i = 0; i < p->run->count; i++) {
     const tide_trace_entry* const e = &p->run->entries[i];
-    const uint64_t bytes = round_up(e->bytes);
+    const uint64_t bytes = tide__request_bytes(e->bytes);
     if (e->action == TIDE_ACTION_ALLOC) {
       if (e->stream == stream) TIDE_TRY(pattern_alloc(p, blocks, i, live));
       live += bytes;
@@ -184,7 +183,7 @@ static void occurrences_of_levels(const pattern* p, occurrences* out) {
   out->are_grams = false;
   for (size_t at = 0; at < p->count; at++) {
     const uint64_t level = p->live[at] >= forever ? p->live[at] - forever : 0;
-    if (p->lifetime[at] == 0) forever += round_up(p->run->entries[p->entry[at]].bytes);
+    if (p->lifetime[at] == 0) forever += tide__request_bytes(p->run->entries[p->entry[at]].bytes);
     if (at % stretch == 0) out->items[out->count++] = (occurrence){ level, (uint32_t)at };
     else if (level < out->items[out->count - 1].key)
       out->items[out->count - 1] = (occurrence){ level, (uint32_t)at };
@@ -302,10 +301,12 @@ static const anchor* anchors_lowest(const anchor* anchors, size_t count, uint32_
 }
 
 // The support that a distance of sequences needs. Neighbours support each other, so a few prove nothing. A
-// short step has only a few.
+// short step has only a few. If nearly all of a long distance is made of shorter ones, it is not a step, but
+// something between steps, such as an evaluation.
 static uint32_t support_needed(uint32_t distance, uint64_t mask) {
-  const uint32_t all = distance / 2 < GRAM ? distance / 2 : GRAM;
-  const uint32_t kept = (uint32_t)(all / (mask + 1));
+  const uint32_t neighbours = distance / 2 < GRAM ? distance / 2 : GRAM;
+  const uint32_t own = distance / DISTANCE_OWN;
+  const uint32_t kept = (uint32_t)((own > neighbours ? own : neighbours) / (mask + 1));
   return kept > ANCHOR_SUPPORT ? kept : ANCHOR_SUPPORT;
 }
 

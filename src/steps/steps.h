@@ -6,6 +6,7 @@
 #ifndef TIDEMARK_SRC_STEPS_STEPS_H
 #define TIDEMARK_SRC_STEPS_STEPS_H
 
+#include "ledger/rules.h"
 #include "tidemark/steps.h"
 
 #define TIDE__STEPS_NAME 256

@@ -25,15 +25,13 @@ static int order_by_stream(const void* a, const void* b) {
   return survivors_compare(a, b, TIDE__SPOT_STREAM);
 }
 
-static uint64_t leak_round(uint64_t bytes) { return bytes > 0 ? (bytes + 511) / 512 * 512 : 512; }
-
 static tide_leak leak_of(const tide__survivor* blocks, size_t count, const tide__verdict* v, uint64_t site) {
   tide_leak leak = { .site = site, .smallest = UINT64_MAX, .certainty = v->certainty };
   for (size_t i = 0; i < count; i++) {
     const tide__survivor* const b = &blocks[i];
     if (b->born < v->from || b->born > v->to) continue;
     leak.blocks++;
-    leak.bytes += leak_round(b->bytes);
+    leak.bytes += tide__request_bytes(b->bytes);
     leak.smallest = b->bytes < leak.smallest ? b->bytes : leak.smallest;
     leak.largest = b->bytes > leak.largest ? b->bytes : leak.largest;
     leak.stack = b->stack;

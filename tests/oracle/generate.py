@@ -34,6 +34,7 @@ class Kind:
     is_deferred: bool = False  # some releases wait for events
     is_emptied: bool = False  # free segments are given back now and then
     is_refused: bool = False  # some requests are
+    deferred: float = 0.4  # with is_deferred: the share of releases that wait
 
     @staticmethod
     def random(rng: random.Random) -> Kind:
@@ -148,7 +149,7 @@ class Program:
         if not block.is_pending:
             self.note("free_requested", block.address, block.requested, block.stream, block.stack)
             block.is_pending = True
-            if self.kind.is_deferred and self.rng.random() < 0.4:
+            if self.kind.is_deferred and self.rng.random() < self.kind.deferred:
                 return
         self.layout.release(block.address)
         self.note("free_completed", block.address, block.requested, block.stream, block.stack)

@@ -39,7 +39,7 @@ def info_agrees(said: dict[str, Any], truth: reference.Run, name: str) -> None:
     equal(said["entries"], len(truth.entries), f"{name}: entries")
     for key in ("segments_before", "blocks_before", "is_from_start"):
         equal(said[key], getattr(truth, key), f"{name}: {key}")
-    blocks_agree_in_size(said["bytes_before"], truth.bytes_before, truth, f"{name}: bytes_before")
+    blocks_agree_in_size(said["block_bytes_before"], truth.bytes_before, truth, f"{name}: block_bytes_before")
     for key in ("unknown_frees", "homeless_allocs", "overlaps", "odd_segments", "differences"):
         equal(said[key], 0, f"{name}: {key}")
     peaks_agree(said, truth, reference.NAMES, name)

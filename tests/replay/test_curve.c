@@ -97,21 +97,3 @@ T_TEST(test_curve__is_not_possible_with_checks) {
   tide_replay_free(replay);
   tide_trace_free(trace);
 }
-
-// gnn_retry freed memory for requests; graphs emptied its cache, too.
-T_TEST(test_curve__the_entries_of_empty_cache_are_known_after_a_check) {
-  tide_trace* const trace = trace_of_test("gnn_retry");
-  tide_replay* replay = NULL;
-  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
-  size_t count = 0;
-  (void)tide_trace_entries(trace, 0, &count);
-  T_OK(tide_replay_new(trace, 0, NULL, &replay));
-  options.checks = options.infers_limit = true;
-  T_OK(tide_replay_run(replay, &options, &result));
-  T_EQ(result.mismatch[0], '\0');
-  T_EQ(tide_replay_is_emptied(replay, 0, count), result.inferred_empty_cache > 0);
-  T_CHECK(!tide_replay_is_emptied(NULL, 0, count));
-  tide_replay_free(replay);
-  tide_trace_free(trace);
-}

@@ -216,6 +216,50 @@ T_TEST(test_player__stops_at_a_refusal_if_asked) {
   tide_trace_free(trace);
 }
 
+// The steps of the test below: each holds a block at first, and then another one of the same size, which
+// needs no new memory. Step `at` holds two at once.
+#define STEPS 50000
+static tide_trace* trace_with_a_peak(uint64_t at) {
+  tide_trace* const trace = trace_new();
+  const uint64_t bytes = 100 * MIB;
+  for (uint64_t i = 0; i < STEPS; i++) {
+    trace_add(trace, TIDE_ACTION_ALLOC, 0x10000000, bytes);
+    if (i == at) trace_add(trace, TIDE_ACTION_ALLOC, 0x20000000, bytes);
+    trace_add_free(trace, 0x10000000, bytes);
+    if (i == at) trace_add_free(trace, 0x20000000, bytes);
+  }
+  return trace;
+}
+
+T_TEST(test_player__stops_soon_after_it_reserved_more_than_asked) {
+  tide_trace* const trace = trace_with_a_peak(10);
+  tide_replay* const replay = replay_of(trace);
+  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+  options.stops_above = 200 * MIB - 1;
+
+  const tide_replay_result stopped = run_with(replay, &options);
+  options.stops_above = 200 * MIB;
+  const tide_replay_result whole = run_with(replay, &options);
+
+  T_EQ(stopped.peak_reserved, 200 * MIB);
+  T_LT(stopped.entries, 3 * STEPS / 2);
+  T_EQ(whole.peak_reserved, 200 * MIB);
+  T_EQ(whole.entries, 3 * STEPS + 3);
+  tide_replay_free(replay);
+  tide_trace_free(trace);
+}
+
+T_TEST(test_player__sees_at_the_end_that_it_reserved_more_than_asked) {
+  tide_trace* const trace = trace_with_a_peak(STEPS - 1);
+  tide_replay* const replay = replay_of(trace);
+  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+  options.stops_above = 100 * MIB;
+
+  T_EQ(run_with(replay, &options).peak_reserved, 200 * MIB);
+  tide_replay_free(replay);
+  tide_trace_free(trace);
+}
+
 T_TEST(test_player__gives_back_what_was_refused_when_recorded) {
   tide_trace* const trace = trace_from(0, "oom 0:500M alloc 1G:500M");
 
@@ -308,6 +352,31 @@ T_TEST(test_player__empties_the_cache_where_nothing_else_can_have_been) {
   T_EQ(full.peak_reserved, 302 * MIB);
   tide_replay_free(replay);
   tide_trace_free(trace);
+}
+
+// The release has two entries, so the memory is given back by the seventh.
+T_TEST(test_player__says_where_the_cache_was_emptied) {
+  tide_trace* const sure = trace_of_emptying(true);
+  tide_trace* const guessed = trace_of_emptying(false);
+  tide_replay* const replay = replay_of(guessed);
+  tide_replay* const replay_of_sure = replay_of(sure);
+  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+  uint64_t at = 0;
+
+  T_EQ(tide_replay_empties(replay_of_sure, &at, 1), 1);
+  T_EQ(at, 6);
+  T_EQ(tide_replay_empties(replay, &at, 1), 0);
+  options.checks = true;
+  T_EQ(run_with(replay, &options).inferred_empty_cache, 1);
+  T_EQ(tide_replay_empties(replay, NULL, 0), 1);
+  at = 0;
+  T_EQ(tide_replay_empties(replay, &at, 1), 1);
+  T_EQ(at, 6);
+  T_EQ(tide_replay_empties(NULL, &at, 1), 0);
+  tide_replay_free(replay);
+  tide_replay_free(replay_of_sure);
+  tide_trace_free(guessed);
+  tide_trace_free(sure);
 }
 
 T_TEST(test_player__empties_where_a_run_that_compared_found_so) {

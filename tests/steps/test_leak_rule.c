@@ -42,19 +42,19 @@ T_TEST(test_leak_rule__finds_one_in_every_step) {
 }
 
 T_TEST(test_leak_rule__finds_rare_ones) {
-  const births third = births_every(0, 16, 3);
+  const births third = births_every(0, 24, 3);
   const births hundredth = births_every(17, 800, 100);
-  T_CHECK(judge(&third, 16, 0).is_leak);
+  T_CHECK(judge(&third, 24, 0).is_leak);
   T_CHECK(judge(&hundredth, 800, 0).is_leak);
 }
 
 T_TEST(test_leak_rule__needs_four_growing_steps) {
-  const births four = births_every(0, 13, 3);
-  const births three = births_every(0, 10, 3);
-  T_EQ(judge(&four, 15, 0).growing, 4);
-  T_CHECK(judge(&four, 15, 0).is_leak);
-  T_EQ(judge(&three, 12, 0).growing, 3);
-  T_CHECK(!judge(&three, 12, 0).is_leak);
+  const births four = births_every(20, 96, 25);
+  const births three = births_every(20, 96, 33);
+  T_EQ(judge(&four, 100, 0).growing, 4);
+  T_CHECK(judge(&four, 100, 0).is_leak);
+  T_CHECK(!judge(&three, 100, 0).is_leak);
+  T_CHECK(!judge(&four, 98, 1).is_leak);  // the last may still be freed
 }
 
 T_TEST(test_leak_rule__counts_a_step_once) {
@@ -80,6 +80,31 @@ T_TEST(test_leak_rule__does_not_mind_growth_that_ends) {
   }
   const births whole = births_every(0, 100, 1);
   T_CHECK(judge(&whole, 100, 0).is_leak);
+  const births late = births_every(0, 60, 1);  // those after 58 may still be freed, but others would follow
+  const births later = births_every(0, 80, 1);
+  T_CHECK(!judge(&late, 100, 20).is_leak);
+  T_CHECK(judge(&later, 100, 20).is_leak);
+}
+
+T_TEST(test_leak_rule__does_not_mind_phases) {
+  for (uint32_t first = 10; first < 90; first += 10) {
+    births b = births_every(first, first + 4, 1);
+    T_CHECK(!judge(&b, 100, 0).is_leak);
+    for (uint32_t i = first + 40; i < first + 43; i++) birth_add(&b, i);
+    T_CHECK(!judge(&b, 100, 0).is_leak);
+    births again = births_every(0, 2, 1);  // after the beginning
+    for (uint32_t i = first; i < first + 3; i++) birth_add(&again, i);
+    T_CHECK(!judge(&again, 100, 0).is_leak);
+  }
+}
+
+T_TEST(test_leak_rule__does_not_mind_growth_that_slows_down) {
+  births squares = { .count = 0 };
+  births powers = { .count = 0 };
+  for (uint32_t i = 0; i < 20; i++) birth_add(&squares, i * i);
+  for (uint32_t i = 0; i < 9; i++) birth_add(&powers, 1u << i);
+  T_CHECK(!judge(&squares, 400, 0).is_leak);
+  T_CHECK(!judge(&powers, 300, 0).is_leak);
 }
 
 T_TEST(test_leak_rule__does_not_mind_blocks_that_may_be_freed_yet) {
@@ -106,47 +131,26 @@ T_TEST(test_leak_rule__knows_nothing_of_nothing) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The coin, by Pascal's triangle in whole numbers
-
-T_TEST(test_leak_rule__coin_is_exact) {
-  uint64_t row[61] = { 1 };
-  for (uint32_t count = 0; count <= 60; count++) {
-    uint64_t sum = 0;
-    for (uint32_t hits = 0; hits <= count; hits++) {
-      sum += row[hits];
-      T_EQ(tide__coin_is_fair(hits, count), (double)sum >= (double)(UINT64_C(1) << count) / 20);
-    }
-    for (uint32_t k = count + 1; k > 0 && count < 60; k--) row[k] += row[k - 1];
-  }
-}
-
-T_TEST(test_leak_rule__coin_has_no_step_where_the_formula_changes) {
-  for (uint32_t count = 990; count <= 1010; count++) {
-    uint32_t least = 0;
-    while (!tide__coin_is_fair(least, count)) least++;
-    const double expected = count / 2.0 - 0.5 - 1.645 * 0.5 * 31.6;
-    T_CHECK(least > expected - 2 && least < expected + 2);
-  }
-  T_CHECK(tide__coin_is_fair(UINT32_MAX / 2, UINT32_MAX));
-  T_CHECK(!tide__coin_is_fair(UINT32_MAX / 3, UINT32_MAX));
-}
-
-// ---------------------------------------------------------------------------------------------------
 // Random programs: a block is born with a chance in each step, and freed by some rule
 
 typedef struct program {
   uint32_t steps;
-  uint32_t chance;  // of 1000
-  size_t bound;     // of blocks that are kept; 0: no bound
-  bool replaces;    // at the bound: replaces one, or stops growing
-  bool is_random;   // replaces any, or the oldest
+  uint32_t chance;   // of 1000
+  uint32_t slowing;  // a chance of this / (this + step) instead; 0: `chance`
+  uint32_t end;      // no births from here on; 0: no end
+  size_t bound;      // of blocks that are kept; 0: no bound
+  bool replaces;     // at the bound: replaces one, or stops growing
+  bool is_random;    // replaces any, or the oldest
 } program;
 
 static tide__verdict program_judge(const program* p, t_rng* rng) {
   births kept = { .count = 0 };
   uint32_t longest = 0;
   for (uint32_t step = 0; step < p->steps; step++) {
-    if (t_rng_below(rng, 1000) >= p->chance) continue;
+    if (p->end > 0 && step >= p->end) continue;
+    if (p->slowing == 0 ? t_rng_below(rng, 1000) >= p->chance
+                        : t_rng_below(rng, p->slowing + step) >= p->slowing)
+      continue;
     if (p->bound > 0 && kept.count == p->bound) {
       if (!p->replaces) continue;
       const size_t out = p->is_random ? t_rng_below(rng, kept.count) : 0;
@@ -172,6 +176,8 @@ T_TEST(test_leak_rule__misses_few_random_leaks) {
   T_CHECK(share_of_leaks(&(program){ .steps = 100, .chance = 300 }, 1) > 0.85);
   T_CHECK(share_of_leaks(&(program){ .steps = 300, .chance = 200 }, 2) > 0.85);
   T_CHECK(share_of_leaks(&(program){ .steps = 2000, .chance = 10 }, 3) > 0.85);
+  T_CHECK(share_of_leaks(&(program){ .steps = 1000, .chance = 10 }, 5) > 0.8);
+  T_CHECK(share_of_leaks(&(program){ .steps = 500, .chance = 10 }, 6) > 0.5);
   T_CHECK(share_of_leaks(&(program){ .steps = 16, .chance = 900 }, 4) > 0.85);
 }
 
@@ -189,4 +195,13 @@ T_TEST(test_leak_rule__rarely_takes_a_cache_for_a_leak) {
   T_CHECK(share_of_leaks(&replaced, 11) < 0.01);
   T_CHECK(share_of_leaks(&full, 12) < 0.01);
   T_CHECK(share_of_leaks(&slow, 13) < 0.03);
+}
+
+// Blocks of what is new, which comes less and less often; and caches that are full late.
+T_TEST(test_leak_rule__rarely_takes_growth_that_fades_for_a_leak) {
+  T_CHECK(share_of_leaks(&(program){ .steps = 1000, .slowing = 1 }, 21) < 0.1);
+  T_CHECK(share_of_leaks(&(program){ .steps = 1000, .slowing = 4 }, 22) < 0.1);
+  T_CHECK(share_of_leaks(&(program){ .steps = 1000, .slowing = 10 }, 23) < 0.1);
+  T_CHECK(share_of_leaks(&(program){ .steps = 1000, .chance = 200, .end = 850 }, 24) < 0.01);
+  T_CHECK(share_of_leaks(&(program){ .steps = 500, .chance = 200, .end = 400 }, 25) < 0.01);
 }

@@ -215,6 +215,42 @@ T_TEST_OVER(test_run_steps__no_recording_leaks, recorded_names) {
 // ---------------------------------------------------------------------------------------------------
 // Arguments and memory
 
+// The frames of a live trace are addresses. Here one has the lower half of the number of a frame.
+T_TEST(test_run_steps__an_address_is_no_frame) {
+  tide_trace* const trace = loop_new(0, 0, NULL);
+  tide_intern* const names = tide_trace_names(trace);
+  tide_frame frame = { .line = 1 };
+  uint32_t number = 0;
+  uint32_t stack = 0;
+  T_OK(tide_intern_add_text(names, "Optimizer.step", 14, &frame.name));
+  T_OK(tide_intern_add_frame(names, &frame, &number));
+  const uint64_t address = UINT64_C(0x7f00000000) << 8 | number;
+  T_OK(tide_intern_add_stack(names, &address, 1, &stack));
+  for (uint32_t i = 0; i < 20; i++) {
+    const tide_trace_entry entry = { .address = block_at(1), .bytes = 512, .stack = stack };
+    T_OK(tide_trace_add_entry(trace, &entry));
+    trace_add_free(trace, block_at(1), 512);
+    loop_add_step(trace, i);
+  }
+  const both b = steps_of(trace, NULL);
+  T_EQ(tide_steps_get_source(b.steps), TIDE_STEPS_SEQUENCE);
+  all_free(b, trace);
+}
+
+T_TEST(test_run_steps__a_request_for_nothing_counts_as_in_the_ledger) {
+  tide_trace* const trace = loop_new(0, 0, NULL);
+  trace_add(trace, TIDE_ACTION_ALLOC, block_at(20), 0);
+  for (uint32_t i = 0; i < 20; i++) loop_add_step(trace, i);
+  const both b = steps_of(trace, NULL);
+  size_t count = 0;
+  uint64_t peak = 0;
+  const tide_step* const items = tide_steps_items(b.steps, &count);
+  for (size_t i = 0; i < count; i++) peak = items[i].peak_bytes > peak ? items[i].peak_bytes : peak;
+  T_LT(0, count);
+  T_EQ(peak, tide_ledger_get_peaks(b.ledger).live.bytes);
+  all_free(b, trace);
+}
+
 T_TEST(test_run_steps__of_nothing) {
   tide_trace* const trace = trace_new();
   const both b = steps_of(trace, NULL);

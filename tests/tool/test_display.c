@@ -90,6 +90,15 @@ T_TEST(test_display__wraps_between_words) {
   T_STR_EQ(printed, "one two\n  three\n  four\n");
 }
 
+T_TEST(test_display__keeps_a_number_and_its_unit_together) {
+  FILE* const sheet = sheet_open();
+
+  tool_wrap(sheet, "at most 1.50 GiB, or 59 % of 8 blocks", 0, 0, 13);
+  (void)fclose(sheet);
+
+  T_STR_EQ(printed, "at most\n1.50 GiB, or\n59 % of 8\nblocks\n");
+}
+
 T_TEST(test_display__wraps_after_what_stands_there_already) {
   FILE* const sheet = sheet_open();
 

@@ -155,6 +155,26 @@ T_TEST(test_survey__a_file_is_read_by_a_process_that_sees_it) {
   tool_survey_files_fini(&all);
 }
 
+T_TEST(test_survey__a_file_is_read_by_a_process_that_may_read_it) {
+  tool_survey_pool* const pool = tool_survey_pool_new(3);
+  tool_survey_files all = { .count = 0 };
+
+  // Process 1 alone may read "a". Nobody may read "b"; process 0 reports it, which has no work.
+  for (size_t i = 0; i < 3; i++) {
+    tool_survey_files seen = { .count = 0 };
+    seen_add(&seen, 0, "a", 900, TOOL_FOUND_FILE);
+    seen.items[0].is_closed = i != 1;
+    seen_add(&seen, 0, "b", 5, TOOL_FOUND_FILE);
+    seen.items[1].is_closed = true;
+    tool_survey_pool_add(pool, i, &seen);
+  }
+  tool_survey_pool_divide(pool, &all);
+  T_EQ(all.count, 2u);
+  T_EQ(file_of(&all, "a")->process, 1u);
+  T_EQ(file_of(&all, "b")->process, 0u);
+  tool_survey_files_fini(&all);
+}
+
 T_TEST(test_survey__the_same_path_with_another_size_is_another_file) {
   tool_survey_pool* const pool = tool_survey_pool_new(2);
   tool_survey_files all = { .count = 0 };

@@ -20,8 +20,8 @@ import pickle
 import threading
 from typing import Any, Optional, Union
 
-from .. import hook
-from . import build, cache, fallback, library, notice, sites
+from .. import hook, library
+from . import build, cache, fallback, notice, sites
 from . import settings as settings_
 from .settings import Option
 from .sites import MemoryGrowthWarning, Watch

@@ -17,7 +17,8 @@ import subprocess
 import sys
 from typing import Any, Optional
 
-from . import cache, headers, library
+from .. import library
+from . import cache, headers
 
 NAME = "tidemark_shim.so"
 _TEXT = 4000  # of a compiler's output that is kept

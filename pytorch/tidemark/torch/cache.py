@@ -22,7 +22,8 @@ import tempfile
 import time
 from typing import Callable, Iterator, Optional
 
-from . import library, trust
+from .. import library
+from . import trust
 
 FAILED = "failed"  # the file with the reason
 FALLBACK = "TIDEMARK_FALLBACK"  # what a process could not load, for its children: "NAME REASON"

@@ -17,7 +17,8 @@ from typing import Any, Callable, Iterator, Optional
 
 import tidemark
 import tidemark.torch
-from . import build, cache, library, settings, trust
+from .. import library
+from . import build, cache, settings, trust
 
 VARIABLES = ("TIDEMARK_TORCH", "TIDEMARK_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "TIDEMARK_LIB",
              "TIDEMARK_CACHE", "TIDEMARK_REBUILD", "TIDEMARK_FALLBACK", "TIDEMARK_WARNED",

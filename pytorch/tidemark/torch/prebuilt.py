@@ -13,7 +13,8 @@ import pathlib
 import subprocess
 import sys
 
-from . import build, library
+from .. import library
+from . import build
 
 
 def build_into(folder: pathlib.Path) -> pathlib.Path:

@@ -12,7 +12,7 @@ import os
 import stat
 from typing import Optional
 
-from . import library
+from .. import library
 
 _LINKS = 40  # on one path, the limit of Linux
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -30,10 +30,12 @@ typedef struct tide__dry {
   tide__dry_device* devices;  // owned
   uint64_t next_address;      // start of the search for free addresses, shared under the memory lock
   tide__atomic_u64 now;       // ns
-  tide__atomic_u32 has_work;  // work may be queued
+  tide__atomic_u32 has_work;  // work was queued, or may have become ready
+  tide__atomic_u64 due;       // otherwise no work ends before this time
   tide__mutex runner_lock;
   tide__signal runner_left;
-  bool has_runner;  // one thread at a time plays the streams; shared under runner_lock
+  bool has_runner;   // one thread at a time plays the streams; shared under runner_lock
+  uint32_t waiters;  // threads that wait for that one to leave; shared under runner_lock
 } tide__dry;
 
 static inline tide__dry* tide__dry_of(tide__soft* soft) { return (tide__dry*)(void*)soft; }

@@ -14,7 +14,11 @@
 
 static void runner_enter(tide__dry* dry) {
   tide__mutex_lock(&dry->runner_lock);
-  while (dry->has_runner) tide__signal_wait(&dry->runner_left, &dry->runner_lock);
+  while (dry->has_runner) {
+    dry->waiters++;
+    tide__signal_wait(&dry->runner_left, &dry->runner_lock);
+    dry->waiters--;
+  }
   dry->has_runner = true;
   tide__mutex_unlock(&dry->runner_lock);
 }
@@ -22,7 +26,7 @@ static void runner_enter(tide__dry* dry) {
 static void runner_leave(tide__dry* dry) {
   tide__mutex_lock(&dry->runner_lock);
   dry->has_runner = false;
-  tide__signal_all(&dry->runner_left);
+  if (dry->waiters > 0) tide__signal_all(&dry->runner_left);
   tide__mutex_unlock(&dry->runner_lock);
 }
 
@@ -98,9 +102,8 @@ static tide__stream* streams_next_or_new(tide__dry* dry, bool is_forced, uint64_
   return streams_next(dry, is_forced, out_end);
 }
 
-// Returns the slots of freed streams without work. The result tells whether any work is left.
-static bool streams_bury(tide__dry* dry) {
-  bool has_work = false;
+// Returns the slots of freed streams without work.
+static void streams_bury(tide__dry* dry) {
   const uint32_t count = tide__slots_count(&dry->soft.streams);
   for (uint32_t i = 0; i < count; i++) {
     tide__stream* stream = tide__slots_at(&dry->soft.streams, i);
@@ -108,25 +111,28 @@ static bool streams_bury(tide__dry* dry) {
     const bool is_empty = tide__load_relaxed(&stream->completed) == tide__load_relaxed(&stream->enqueued);
     const bool is_over = stream->is_closing && stream->is_open && is_empty;
     tide__mutex_unlock(&stream->lock);
-    has_work |= !is_empty;
     if (is_over) tide__stream_bury(stream);
   }
-  return has_work;
 }
 
+// Work that waits for other work, or for a stream that is held, has no time at which it ends. Whatever makes
+// it ready sets has_work.
 void tide__dry_settle(tide__soft* soft) {
   tide__dry* dry = tide__dry_of(soft);
-  if (tide__load_seq(&dry->has_work) == 0) return;
+  if (tide__load_seq(&dry->has_work) == 0 && tide__load_relaxed(&dry->now) < tide__load_seq(&dry->due))
+    return;
   runner_enter(dry);
+  tide__store_seq(&dry->due, 0);       // until it is known, other threads wait
   tide__store_seq(&dry->has_work, 0);  // work that is queued from here on sets it again
   streams_look(dry);
-  for (;;) {
-    uint64_t end = 0;
-    tide__stream* stream = streams_next(dry, false, &end);
-    if (stream == NULL || end > tide__load_relaxed(&dry->now)) break;
+  uint64_t end = 0;
+  tide__stream* stream = streams_next(dry, false, &end);
+  while (stream != NULL && end <= tide__load_relaxed(&dry->now)) {
     head_finish(stream, stream_head(stream), end);
+    stream = streams_next(dry, false, &end);
   }
-  if (streams_bury(dry)) tide__store_seq(&dry->has_work, 1);
+  streams_bury(dry);
+  tide__store_seq(&dry->due, end);
   runner_leave(dry);
 }
 
@@ -144,6 +150,7 @@ tide_status tide__dry_await(tide__soft* soft, const char* name, tide__point poin
     if (end > now) tide__dry_pass(dry, end - now);
     head_finish(stream, stream_head(stream), end);
   }
+  tide__store_seq(&dry->has_work, 1);
   runner_leave(dry);
   TIDE_REQUIRE(!is_stuck, TIDE_ERR_STATE, "%s: the work waits for a stream that is held", name);
   return TIDE_OK;
@@ -159,7 +166,7 @@ void tide__dry_drain(tide__soft* soft) {
     if (stream == NULL) break;
     head_finish(stream, stream_head(stream), end);
   }
-  (void)streams_bury(dry);
+  streams_bury(dry);
   runner_leave(dry);
 }
 
@@ -228,6 +235,7 @@ tide_status tide__dry_finish(tide__dry* dry, tide_event handle) {
     if (op == NULL) break;
     head_finish(point.stream, op, tide__max(point.stream->time, tide__load_relaxed(&dry->now)));
   }
+  tide__store_seq(&dry->has_work, 1);
   runner_leave(dry);
   return TIDE_OK;
 }

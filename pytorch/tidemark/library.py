@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from typing import Iterator, Optional
 
-PACKAGE = pathlib.Path(__file__).resolve().parent.parent
+PACKAGE = pathlib.Path(__file__).resolve().parent
 TREE = PACKAGE.parent.parent
 CMAKE_OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DTIDEMARK_CHECK=0", "-DTIDEMARK_TESTS=OFF", "-DTIDEMARK_EXAMPLES=OFF"]
 
