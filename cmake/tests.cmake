@@ -147,6 +147,9 @@ elseif(TARGET tidemark_tool)
   message(STATUS "python3 not found: the tests of the command as a whole and of the Python package are off")
 endif()
 
+# The page of tidemark view: its modules in node.
+tidemark_test(page "${PROJECT_SOURCE_DIR}/tests/page/run")
+
 if(TIDEMARK_EXAMPLES)
   foreach(source IN LISTS TIDEMARK_EXAMPLE_SOURCES)
     cmake_path(GET source STEM name)
