@@ -90,7 +90,8 @@ function pickRows(/** @type {import("./groups.js").Groups} */ groups, /** @type 
   const areas = new Float64Array(groups.names.length);
   for (let group = 0; group < areas.length; group++)
     for (let i = 0; i < count; i++) areas[group] += steps[group * width + i];
-  const order = Array.from(areas.keys()).filter((group) => areas[group] > 0).sort((a, b) => areas[b] - areas[a] || a - b);
+  const order = Array.from(areas.keys()).filter((group) => areas[group] > 0).sort((a, b) => areas[b] - areas[a] ||
+    a - b);
   const chosen = order.slice(0, top).sort((a, b) => a - b);
   const rest = new Float64Array(count);
   for (const group of order.slice(top))
@@ -130,5 +131,6 @@ export function groupFigures(store, groups, name, from, to) {
   });
   let stack = 0;
   for (let i = 1; i < stacks.length; i++) if (stacks[i] > stacks[stack]) stack = i;
-  return {name, count, bytes, kept, meanLife: count > kept ? lives / (count - kept) : null, lines: store.stacks.lines(stack)};
+  return {name, count, bytes, kept, meanLife: count > kept ? lives / (count - kept) : null,
+    lines: store.stacks.lines(stack)};
 }

@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 // @ts-check
 //
-// Reserved, allocated and requested bytes after each entry, under a tree of the least and most values. Any window of any
-// width is answered in O(buckets log n).
+// Reserved, allocated and requested bytes after each entry, under a tree of the least and most values. Any window is
+// answered in O(buckets log n).
 import {ColumnReader} from "./columns.js";
 import {NEVER} from "./store.js";
 
@@ -48,9 +48,10 @@ export class Curve {
     this.most.push(most);
   }
 
-  /** The cell of an instant. @param {number} instant */
-  cell(instant) {
-    return Math.max(0, Math.min(this.last.length - 1, Math.floor(instant / this.width)));
+  /** The cell of an instant. A bucket has the instants after its entries; the first one also that before them. */
+  cell(/** @type {number} */ instant) {
+    const cell = this.width === 1 ? instant : Math.floor((instant - 1) / this.width);
+    return Math.max(0, Math.min(this.last.length - 1, cell));
   }
 
   /** @param {number} instant */
@@ -88,7 +89,7 @@ export class Curve {
     out[1] = high * this.scale;
   }
 
-  /** The first instant in [from, to) at which the curve is at its most there. @param {number} from @param {number} to */
+  /** The first instant in [from, to) at which the curve is highest. @param {number} from @param {number} to */
   argMost(from, to) {
     const out = new Float64Array(2);
     this.range(from, to, out);
@@ -107,7 +108,8 @@ export class Curve {
       if (level === 0 && most[a] >= goal) break;
       a += 1 << (FAN_SHIFT * level);
     }
-    return Math.max(from, Math.min(a, b - 1) * this.width);
+    const cell = Math.min(a, b - 1);
+    return this.width === 1 ? cell : Math.max(from, cell * this.width + 1);
   }
 }
 
@@ -132,12 +134,11 @@ export class Curves {
     const requested = new Float64Array(count);
     for (const level of store.levels) {
       addSteps(allocated, level.begin, level.end, level.bytes);
-      addSteps(requested, level.begin, level.end, level.slack);
+      addRequested(requested, level, store.unit);
     }
     sumUp(reserved);
     sumUp(allocated);
     sumUp(requested);
-    for (let i = 0; i < count; i++) requested[i] = allocated[i] * store.unit - requested[i];
     return new Curves(new Curve(reserved, reserved, reserved, 1, store.unit),
       new Curve(allocated, allocated, allocated, 1, store.unit), new Curve(requested, requested, requested, 1, 1),
       store.entries);
@@ -206,6 +207,18 @@ function addSteps(/** @type {Float64Array | Uint32Array} */ sums, /** @type {Uin
     if (begins[i] >= sums.length) continue;
     sums[begins[i]] += sizes[i];
     if (ends[i] !== NEVER) sums[ends[i]] -= sizes[i];
+  }
+}
+
+/** What was requested counts until the memory can be used again. */
+function addRequested(/** @type {Float64Array} */ sums, /** @type {import("./store.js").Level} */ level,
+  /** @type {number} */ unit) {
+  const {begin, gone, bytes, slack} = level;
+  for (let i = 0; i < level.count; i++) {
+    if (begin[i] >= sums.length) continue;
+    const requested = bytes[i] * unit - slack[i];
+    sums[begin[i]] += requested;
+    if (gone[i] !== NEVER) sums[gone[i]] -= requested;
   }
 }
 

@@ -39,7 +39,10 @@ export class Groups {
   }
 }
 
-/** @param {import("./store.js").Store} store @param {(level: any) => (i: number) => number} keys @param {number} count */
+/**
+ * Bytes times entries of each key.
+ * @param {import("./store.js").Store} store @param {(level: any) => (i: number) => number} keys @param {number} count
+ */
 function weigh(store, keys, count) {
   const weights = new Float64Array(count);
   for (const level of store.levels) {
@@ -64,7 +67,8 @@ function groupKeys(store, by) {
   if (by === "lifetime") return lifetimeKeys(store);
   const stacks = store.stacks;
   const text = by === "module"
-    ? (/** @type {number} */ stack) => (stacks.ownFrame(stack) < 0 ? "(no stack)" : stacks.frameFile(stacks.ownFrame(stack)))
+    ? (/** @type {number} */ stack) => (stacks.ownFrame(stack) < 0 ? "(no stack)"
+      : stacks.frameFile(stacks.ownFrame(stack)))
     : (/** @type {number} */ stack) => stacks.siteText(stack);
   const numbers = new Map();
   const table = new Uint32Array(stacks.stacks.length + 1);
@@ -99,7 +103,8 @@ function tableKeys(list, prefix, column) {
 /** Entries of a step, or of the recording if it has none. @param {any} facts */
 export function stepEntries(facts) {
   const rows = Array.isArray(facts.steps) ? facts.steps : facts.steps?.rows ?? [];
-  const whole = rows.filter((/** @type {any} */ row) => row.is_whole !== false).map((/** @type {any} */ row) => row.entries);
+  const whole = rows.filter((/** @type {any} */ row) => row.is_whole !== false).map((/** @type {any} */ row) =>
+    row.entries);
   whole.sort((/** @type {number} */ a, /** @type {number} */ b) => a - b);
   return whole.length > 0 ? whole[whole.length >> 1] : Math.max(1, facts.entries);
 }

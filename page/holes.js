@@ -19,7 +19,8 @@ export function pointAt(store, position, lane, offset) {
   if (block >= 0) {
     const found = store.describe(block);
     const isWaiting = found.end !== null && instant - 1 >= found.end;
-    return {...where, kind: isWaiting ? "waiting" : "block", block: found, segment: describeSegment(store, segment, instant)};
+    return {...where, kind: isWaiting ? "waiting" : "block", block: found,
+      segment: describeSegment(store, segment, instant)};
   }
   if (segment < 0) return {...where, kind: "nothing"};
   return {...where, kind: "hole", hole: holeAt(store, instant, segment, lane, offset),
@@ -27,7 +28,8 @@ export function pointAt(store, position, lane, offset) {
 }
 
 /** @param {import("./store.js").Store} store @returns {number} or -1 */
-export function segmentAt(store, /** @type {number} */ instant, /** @type {number} */ lane, /** @type {number} */ offset) {
+export function segmentAt(store, /** @type {number} */ instant, /** @type {number} */ lane,
+  /** @type {number} */ offset) {
   const {segments, lanes} = store;
   if (lane < 0 || lane >= lanes.count) return -1;
   for (let at = lanes.firstSegment[lane]; at < lanes.firstSegment[lane + 1]; at++) {
@@ -124,7 +126,8 @@ function holeTimes(/** @type {import("./store.js").Store} */ store, /** @type {n
       if (begin[i] > instant && begin[i] < until) until = begin[i];
     }
   }
-  return {since: since - 1, until: until === NEVER ? null : until - 1, before: before < 0 ? null : store.describe(before)};
+  return {since: since - 1, until: until === NEVER ? null : until - 1, before: before < 0 ? null
+    : store.describe(before)};
 }
 
 /** Live blocks of the reserved range: while one is there, the range cannot be returned as a whole. */

@@ -12,7 +12,7 @@ export const RECT_WAITING = 2;
 export const RECT_ALIAS = 3;
 
 const RECTS_MOST = 1 << 19;
-const CELL_PIXELS = 2;
+const CELL_WIDE = 2;
 
 /**
  * A window of the picture. x is in units of the scale, y in units of 512 bytes down the stack of lanes.
@@ -59,8 +59,8 @@ function rectList() {
 class Grid {
   /** @param {Window} window @param {Uint8Array} palette red, green, blue of each colour */
   constructor(window, palette) {
-    this.columns = Math.max(1, Math.ceil(window.width / CELL_PIXELS));
-    this.rows = Math.max(1, Math.ceil(window.height / CELL_PIXELS));
+    this.columns = Math.max(1, Math.ceil(window.width / CELL_WIDE));
+    this.rows = Math.max(1, Math.ceil(window.height));
     this.sums = new Float32Array(4 * this.columns * this.rows);
     this.runs = new Float32Array(4 * this.columns * this.rows);
     this.palette = palette;
@@ -68,8 +68,9 @@ class Grid {
     this.scaleY = this.rows;
   }
 
-  /** Adds a box, with edges between 0 and 1. @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1 */
-  add(x0, y0, x1, y1, /** @type {number} */ colour) {
+  /** Adds a box, with edges between 0 and 1. */
+  add(/** @type {number} */ x0, /** @type {number} */ y0, /** @type {number} */ x1, /** @type {number} */ y1,
+    /** @type {number} */ colour) {
     const left = Math.max(0, x0 * this.scaleX);
     const right = Math.min(this.columns, x1 * this.scaleX);
     const top = Math.max(0, y0 * this.scaleY);
@@ -138,7 +139,7 @@ class Projection {
   constructor(scale, window, entries) {
     this.x0 = scale.toX(window.from);
     this.factor = 1 / (scale.toX(window.to) - this.x0 || 1);
-    this.values = scale.kind === "time" ? scale.values : null;
+    this.values = scale.knots ? null : scale.values;
     this.scale = scale;
     this.isEntry = scale.kind === "entry";
     this.end = scale.toX(entries);
@@ -190,7 +191,8 @@ function addSegments(/** @type {RectList} */ list, /** @type {import("./store.js
     if (y + h <= 0 || y >= 1) continue;
     const x = Math.max(-1, project.x(segments.begin[i]));
     const w = Math.max(Math.min(2, project.x(segments.end[i])) - x, 1 / window.width);
-    list.add(x, y, w, Math.max(h, 1 / window.height), 0, segments.flags[i] & SEGMENT_ALIAS ? RECT_ALIAS : RECT_SEGMENT, i);
+    list.add(x, y, w, Math.max(h, 1 / window.height), 0, segments.flags[i] & SEGMENT_ALIAS ? RECT_ALIAS
+      : RECT_SEGMENT, i);
   }
 }
 

@@ -77,7 +77,8 @@ function stackMask(stacks, /** @type {string} */ text) {
   const wanted = text.toLowerCase();
   const isFrame = stacks.frames.map((/** @type {any} */ _, /** @type {number} */ frame) =>
     stacks.frameText(frame).toLowerCase().includes(wanted));
-  return Uint8Array.from(stacks.stacks, (/** @type {number[]} */ frames) => (frames.some((frame) => isFrame[frame]) ? 1 : 0));
+  return Uint8Array.from(stacks.stacks, (/** @type {number[]} */ frames) =>
+    (frames.some((frame) => isFrame[frame]) ? 1 : 0));
 }
 
 /** @param {import("./store.js").Store} store @param {Uint8Array | null} isStack */
@@ -119,5 +120,6 @@ export function describeRows(store, index, entries) {
 function describeOther(store, of) {
   const others = store.others;
   if (!others) return {};
-  return {other: others.action[of], bytes: others.bytes[of] || null, text: String(store.stacks.texts[others.text[of]] ?? "")};
+  return {other: others.action[of], bytes: others.bytes[of] || null,
+    text: String(store.stacks.texts[others.text[of]] ?? "")};
 }

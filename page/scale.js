@@ -80,9 +80,16 @@ export function entryScale(entries) {
   return new Scale("entry", entries, null, null);
 }
 
-/** @param {number} entries @param {ArrayLike<number>} times of each entry, in microseconds, rising */
-export function timeScale(entries, times) {
-  return new Scale("time", entries, null, times);
+/**
+ * @param {number} entries @param {ArrayLike<number> | null} times of each entry, in microseconds, rising
+ * @param {any} overview of the facts: times of some entries, which serve until all are known
+ */
+export function timeScale(entries, times, overview) {
+  if (times) return new Scale("time", entries, null, times);
+  if (!overview?.ms) return entryScale(entries);
+  let last = 0;
+  const values = overview.ms.map((/** @type {number} */ ms) => (last = Math.max(last, ms * 1000)));
+  return new Scale("time", entries, overview.entry, values);
 }
 
 /**

@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 // @ts-check
 //
-// The segments, blocks, stacks and times of one device, as typed arrays. An instant i is the state after i entries: what
+// The segments, blocks, stacks and times of one device, as typed arrays. Instant i is the state after i entries: what
 // begins with entry e exists from instant e + 1 on. Position e of the axis shows instant e + 1.
 import {UNIT_BYTES} from "./units.js";
 import {upperBound, lowerBound} from "./scale.js";

@@ -4,7 +4,8 @@
 //
 // The worker: keeps the data, answers questions. {id, do, device, …} gives {id, answer} or {id, error}. Parts arrive as
 // {part, codec, text}; after each one that was decoded, {progress: device} tells the page to ask again.
-import {base64Bytes, unpackBytes} from "./columns.js";
+import {ColumnReader, base64Bytes, unpackBytes} from "./columns.js";
+import {UNIT_BYTES} from "./units.js";
 import {Store} from "./store.js";
 import {Curves} from "./curves.js";
 import {Groups} from "./groups.js";
@@ -47,12 +48,12 @@ export class DeviceData {
     const names = facts.parts ?? {};
     if (names.segments) store.addSegments(await part(names.segments));
     if (names.stacks) store.addStacks(await part(names.stacks));
-    if (names.times) store.addTimes(await part(names.times));
     for (const name of names.blocks ?? []) {
       store.addLevel(await part(name));
       tell();
     }
     if (names.others) store.addOthers(await part(names.others));
+    if (names.times) store.addTimes(await part(names.times));
     this.curves = names.curves ? Curves.ofPart(await part(names.curves), store.entries) : Curves.ofStore(store);
     store.isWhole = true;
     tell();
@@ -61,7 +62,7 @@ export class DeviceData {
   /** @param {string} kind of the x axis */
   scale(kind) {
     const {store, facts} = this;
-    if (kind === "time" && store.times) return timeScale(store.entries, store.times);
+    if (kind === "time") return timeScale(store.entries, store.times, facts.overview);
     if (kind === "step") return stepScale(store.entries, stepRows(facts));
     return entryScale(store.entries);
   }
@@ -111,7 +112,11 @@ export function stepRows(facts) {
 const ANSWERS = {
   /** @param {DeviceData} data */
   open: (data) => ({entries: data.store.entries, lanes: data.store.lanes, total: data.store.lanes.total,
-    blocks: data.store.blocks, isWhole: data.store.isWhole, times: data.store.times, hasStacks: data.store.stacks.hasAny}),
+    blocks: data.store.blocks, isWhole: data.store.isWhole, times: data.store.times,
+      hasStacks: data.store.stacks.hasAny}),
+
+  /** The same, of what was read so far. */
+  peek: (/** @type {DeviceData} */ data) => ANSWERS.open(data),
 
   curves: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
     if (!data.curves) return null;
@@ -166,11 +171,15 @@ const ANSWERS = {
     const rows = data.filtered.rows;
     let first = question.first;
     if (question.entry !== undefined) first = nearestRow(rows, question.entry);
-    return {total: rows.length, first, rows: describeRows(data.store, index, rows.subarray(first, first + question.count))};
+    return {total: rows.length, first, rows: describeRows(data.store, index,
+      rows.subarray(first, first + question.count))};
   },
 
   /** A curve of a what-if: the most reserved bytes of each of its buckets. */
-  whatif: async (/** @type {DeviceData} */ data, /** @type {any} */ question) => data.part(question.part),
+  whatif: async (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+    const units = new ColumnReader(await data.part(question.name)).wide({});
+    return units.map((value) => value * UNIT_BYTES);
+  },
 };
 
 /** The row of the first entry that is not before a given one. @param {Uint32Array} rows @param {number} entry */
