@@ -131,7 +131,7 @@ function attachDrag(element, how, left) {
   });
   element.addEventListener("pointercancel", () => (drag = null));
   element.addEventListener("pointerleave", () => how.leave?.());
-  element.addEventListener("dblclick", (/** @type {MouseEvent} */ event) => 
+  element.addEventListener("dblclick", (/** @type {MouseEvent} */ event) =>
     how.move(how.viewport().zoomed(0.4, event.offsetX - left)));
 }
 

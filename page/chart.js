@@ -47,7 +47,12 @@ export class Surface {
 
   /** @returns {CanvasRenderingContext2D} cleared, in CSS pixels */
   begin() {
-    const context = this.canvas.getContext("2d");
+    return this.beginOn(this.canvas);
+  }
+
+  /** The same for another canvas of this size. @param {any} canvas @returns {CanvasRenderingContext2D} */
+  beginOn(canvas) {
+    const context = canvas.getContext("2d");
     const ratio = window.devicePixelRatio || 1;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, this.width, this.height);

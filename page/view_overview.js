@@ -28,6 +28,8 @@ export class OverviewView {
       el("div.head", null, ...this.legend(), this.readout), this.plot);
     this.surface = new Surface(this.plot, () => this.draw(),
       "Memory over the whole recording; drag to choose a window");
+    this.layer = document.createElement("canvas");
+    this.isOld = true;
     /** @type {any} */
     this.curves = null;
     /** @type {{from: number, to: number, isMove: boolean, last: number} | null} */
@@ -48,11 +50,13 @@ export class OverviewView {
   async refresh() {
     const {app} = this;
     this.curves = this.fromFacts();
+    this.isOld = true;
     this.surface.redraw();
     const buckets = Math.max(100, Math.min(2000, this.plot.clientWidth - PLOT_LEFT - PLOT_RIGHT));
     const answer = await app.ask("curves", {from: 0, to: app.scale.entries, buckets, x: app.state.now.x});
     if (!answer) return;
     this.curves = answer;
+    this.isOld = true;
     this.surface.redraw();
   }
 
@@ -75,10 +79,24 @@ export class OverviewView {
     return Math.max(1024, facts.peaks?.reserved?.bytes ?? 0, facts.peaks?.allocated?.bytes ?? 0, limit) * 1.06;
   }
 
+  /** Curves, bands and marks change rarely: they are drawn to a layer of their own, and copied to each frame. */
   draw() {
+    const {surface, layer} = this;
+    const {width, height} = surface.canvas;
+    if (this.isOld || layer.width !== width || layer.height !== height) {
+      [layer.width, layer.height] = [width, height];
+      this.drawLayer(surface.beginOn(layer));
+      this.isOld = false;
+    }
+    const context = surface.begin();
+    context.drawImage(layer, 0, 0, surface.width, surface.height);
+    this.drawWindow(context, this.viewport(), this.app.theme.names);
+  }
+
+  /** @param {CanvasRenderingContext2D} context */
+  drawLayer(context) {
     const {app, surface} = this;
     const colours = app.theme.names;
-    const context = surface.begin();
     const viewport = this.viewport();
     const area = {left: PLOT_LEFT, top: 14, width: viewport.width,
       height: surface.height - BOTTOM - 14 - this.bandRoom(), most: this.most()};
@@ -98,7 +116,6 @@ export class OverviewView {
     this.drawBands(context, viewport, area, colours);
     this.drawMarks(context, viewport, area, colours);
     context.restore();
-    this.drawWindow(context, viewport, colours);
   }
 
   bandRoom() {

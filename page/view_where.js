@@ -15,6 +15,8 @@ import {describePoint} from "./inspector.js";
 
 const BOTTOM_ROOM = 20;
 const MARGIN = 0.25;
+/** Small blocks are drawn again when the window rests this long. */
+const GRID_MS = 90;
 export const GROUPINGS = [["site", "Site", "The line of your code that allocated"], ["module", "Module", "Its file"],
   ["size", "Size", "Powers of two"], ["stream", "Stream", ""], ["pool", "Pool", "The default pool, or a private one"],
   ["lifetime", "Lifetime", "Kept, of a step, or passing"]];
@@ -40,6 +42,7 @@ export class WhereView {
     this.rects = null;
     this.grid = null;
     this.point = null;
+    this.gridTimer = 0;
     this.askRects = new Latest((q) => app.ask("rects", q), (answer, q) => this.useRects(answer, q));
     this.askGrid = new Latest((q) => app.ask("grid", q), (answer, q) => this.useGrid(answer, q));
     this.askHover = new Latest((q) => app.ask("at", q), (answer, q) => this.showTip(answer, q));
@@ -81,8 +84,8 @@ export class WhereView {
     return high > low ? {low, high} : {low: 0, high: total};
   }
 
-  /** Asks for what the window shows, and a margin around it. */
-  refresh() {
+  /** Asks for what the window shows, and a margin around it. @param {Set<string>} [keys] what changed; none: all */
+  refresh(keys) {
     const {app} = this;
     this.by.show(app.state.now.by);
     this.by.allow("site", app.hasStacks, "No stacks were recorded");
@@ -101,8 +104,10 @@ export class WhereView {
       x: app.state.now.x, by: app.state.now.by, x0: scale.toX(from), x1: scale.toX(to), scale};
     const plain = {...question, scale: undefined};
     this.askRects.request(plain);
-    this.askGrid.request({...plain, palette: app.theme.palette});
-    if (app.state.now.point) this.askPoint.request({...app.state.now.point, entry: app.state.now.point.entry});
+    clearTimeout(this.gridTimer);
+    this.gridTimer = setTimeout(() => this.askGrid.request({...plain, palette: app.theme.palette}), keys ? GRID_MS : 0);
+    if (keys && !["point", "by", "tab", "device"].some((key) => keys.has(key))) return;
+    if (app.state.now.point) this.askPoint.request({...app.state.now.point});
     else this.usePoint(null);
   }
 
