@@ -145,6 +145,66 @@ function keepersOf(/** @type {import("./store.js").Store} */ store, /** @type {n
   return {count: found.length, bytes, largest: found.slice(0, KEEPERS_MOST).map(([, block]) => store.describe(block))};
 }
 
+/**
+ * The largest holes at a position, the largest first.
+ * @param {import("./store.js").Store} store @param {number} position @param {number} top
+ */
+export function largestHoles(store, position, top) {
+  const instant = store.instant(position);
+  /** @type {Map<number, [number, number][]>} pieces of each lane: begin and end, in units */
+  const used = new Map();
+  const ranges = new Map();
+  const put = (/** @type {Map<number, [number, number][]>} */ map, /** @type {number} */ lane,
+    /** @type {number} */ low, /** @type {number} */ units) => {
+    if (!map.has(lane)) map.set(lane, []);
+    map.get(lane)?.push([low, low + units]);
+  };
+  const {segments, lanes} = store;
+  for (let i = 0; i < segments.count; i++)
+    if (segments.begin[i] <= instant && segments.end[i] > instant)
+      put(ranges, segments.lane[i], segments.address[i] - lanes.base[segments.lane[i]], segments.bytes[i]);
+  store.visitAt(instant, (level, i) => put(used, level.lane[i], level.offset[i], level.bytes[i]));
+  const holes = [];
+  for (const [lane, list] of ranges)
+    for (const [low, high] of gapsOf(joinPieces(list), joinPieces(used.get(lane) ?? [])))
+      holes.push({lane, low, units: high - low, bytes: (high - low) * store.unit,
+        address: store.addressText(lane, low)});
+  holes.sort((a, b) => b.units - a.units || a.lane - b.lane || a.low - b.low);
+  return {position: instant - 1, count: holes.length, holes: holes.slice(0, top)};
+}
+
+/** Sorted pieces, with neighbours joined. @param {[number, number][]} pieces */
+function joinPieces(pieces) {
+  /** @type {[number, number][]} */
+  const joined = [];
+  for (const [low, high] of pieces.sort((a, b) => a[0] - b[0])) {
+    const last = joined[joined.length - 1];
+    if (last && low <= last[1]) last[1] = Math.max(last[1], high);
+    else joined.push([low, high]);
+  }
+  return joined;
+}
+
+/**
+ * What of `whole` is not in `used`; both are sorted.
+ * @param {[number, number][]} whole @param {[number, number][]} used
+ */
+function gapsOf(whole, used) {
+  /** @type {[number, number][]} */
+  const gaps = [];
+  let at = 0;
+  for (const [low, high] of whole) {
+    let free = low;
+    while (at < used.length && used[at][1] <= low) at++;
+    for (let i = at; i < used.length && used[i][0] < high; i++) {
+      if (used[i][0] > free) gaps.push([free, used[i][0]]);
+      free = Math.max(free, used[i][1]);
+    }
+    if (free < high) gaps.push([free, high]);
+  }
+  return gaps;
+}
+
 function describeSegment(/** @type {import("./store.js").Store} */ store, /** @type {number} */ i,
   /** @type {number} */ instant) {
   if (i < 0) return null;

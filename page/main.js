@@ -195,11 +195,32 @@ class App {
     return PANELS.filter((panel) => panel.isThere(this));
   }
 
+  /** The buttons stay the same while the same panels are there, so that one keeps the focus. */
   showTabs() {
     const there = this.tabsThere();
-    fill(this.tabs, ...there.map((panel, i) => el("button", {type: "button", role: "tab", "data-tab": panel.name,
-      "aria-selected": String(panel.name === this.state.now.tab), click: () => this.state.set({tab: panel.name})},
-    panel.title, el("kbd", {"aria-hidden": "true"}, i + 1))));
+    const names = there.map((panel) => panel.name).join();
+    if (this.tabs.dataset.names !== names) {
+      this.tabs.dataset.names = names;
+      fill(this.tabs, ...there.map((panel, i) => el("button", {type: "button", role: "tab", "data-tab": panel.name,
+        click: () => this.state.set({tab: panel.name}), keydown: (/** @type {any} */ event) => this.tabKey(event, i)},
+      panel.title, el("kbd", {"aria-hidden": "true"}, i + 1))));
+    }
+    for (const button of this.tabs.children) {
+      const isOn = button.dataset.tab === this.state.now.tab;
+      button.setAttribute("aria-selected", String(isOn));
+      button.tabIndex = isOn ? 0 : -1;
+    }
+  }
+
+  /** Arrows go from tab to tab. @param {KeyboardEvent} event @param {number} at */
+  tabKey(event, at) {
+    const step = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+    if (!step) return;
+    const buttons = this.tabs.children;
+    const next = buttons[(at + step + buttons.length) % buttons.length];
+    next.focus();
+    next.click();
+    event.preventDefault();
   }
 
   showAll() {

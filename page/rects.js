@@ -196,6 +196,9 @@ function addSegments(/** @type {RectList} */ list, /** @type {import("./store.js
   }
 }
 
+/** Memory that is free again with the next entry did not wait for anything: it is shown as a block until then. */
+const PLAIN_WAIT = 1;
+
 function addBlocks(/** @type {RectList} */ list, /** @type {import("./store.js").Store} */ store,
   /** @type {import("./store.js").Level} */ level, /** @type {Uint16Array} */ column,
   /** @type {Uint8Array} */ colours, /** @type {Projection} */ project, /** @type {Window} */ window,
@@ -212,12 +215,13 @@ function addBlocks(/** @type {RectList} */ list, /** @type {import("./store.js")
       const y = (laneLow[lane[i]] + offset[i] - window.low) * tall;
       if (y + h <= 0 || y >= 1) continue;
       const x = project.x(begin[i]);
-      const released = project.x(end[i]);
+      const isPlain = gone[i] - end[i] <= PLAIN_WAIT;
+      const released = project.x(isPlain ? gone[i] : end[i]);
       if (released - x >= leastX) {
         const left = Math.max(-1, x);
         list.add(left, y, Math.min(2, released) - left, h, colours[column[i]], RECT_BLOCK, level.first + i);
       }
-      if (gone[i] === end[i] || end[i] === NEVER) continue;
+      if (isPlain) continue;
       const free = project.x(gone[i]);
       if (free - released < leastX) continue;
       const left = Math.max(-1, released);
@@ -241,17 +245,17 @@ export function windowGrid(store, scale, groups, window, palette) {
   const leastY = 1 / window.height;
   const laneLow = store.lanes.low;
   store.levels.forEach((level, at) => {
-    const {begin, end, lane, offset, bytes} = level;
+    const {begin, end, gone, lane, offset, bytes} = level;
     const column = groups.columns[at];
     if (!column) return;
     level.visitChunks(low, high, (from, to) => {
       for (let i = from; i < to; i++) {
-        if (end[i] <= low) continue;
+        if (gone[i] <= low) continue;
         const h = bytes[i] * tall;
         const y = (laneLow[lane[i]] + offset[i] - window.low) * tall;
         if (y + h <= 0 || y >= 1) continue;
         const x = project.x(begin[i]);
-        const released = project.x(end[i]);
+        const released = project.x(gone[i] - end[i] <= PLAIN_WAIT ? gone[i] : end[i]);
         if (h >= leastY && released - x >= leastX) continue;
         grid.add(x, y, released, y + h, groups.colours[column[i]]);
       }

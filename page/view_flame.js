@@ -213,7 +213,7 @@ export class FlameView {
       const y = 8 + layout.depth[node] * FRAME_TALL - this.scroll;
       if (w < LEAST_PIXELS || y < -FRAME_TALL || y > surface.height) continue;
       const x = 10 + layout.x[node] * wide;
-      context.globalAlpha = isSearch && !this.isFound(node) ? 0.35 : 1;
+      context.globalAlpha = isSearch && !this.isFound(node) ? 0.45 : 1;
       context.fillStyle = this.colour(node);
       context.fillRect(x, y, Math.max(0.5, w - 1), FRAME_TALL - 1);
       if (node === this.hovered) {
@@ -265,6 +265,7 @@ export class FlameView {
         this.question?.against && el("dd", null, this.valueText(tree.value[node] - tree.base[node]))),
       path.length > 0 && el("h3", null, "Called from, innermost first"), path.length > 0 && stackList(path),
       this.root > 0 && el("p", null, el("button", {type: "button", click: () => this.zoom(0)}, "Show all stacks")),
+      this.question?.kind === "used" && el("p.dim", null, "A click in the overview chooses another instant."),
       !app.hasStacks && el("p.dim", null, "No stacks were recorded: ",
         el("code", null, "torch.cuda.memory._record_memory_history(stacks=\"python\")"),
         " records them."));

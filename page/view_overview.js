@@ -230,14 +230,18 @@ export class OverviewView {
       context.strokeStyle = colours.accent;
       context.strokeRect(Math.round(left) - 0.5, 0.5, Math.max(2, Math.round(right - left)) + 1, tall - 1);
     }
-    const cursor = this.app.cursor;
-    if (cursor === null) return;
-    const x = Math.round(PLOT_LEFT + viewport.pixel(cursor)) + 0.5;
-    context.strokeStyle = fade(colours.text, 0.55);
-    context.beginPath();
-    context.moveTo(x, 0);
-    context.lineTo(x, tall);
-    context.stroke();
+    const {tab, at} = this.app.state.now;
+    const lines = /** @type {[number | null, string][]} */ ([[this.app.cursor, fade(colours.text, 0.55)],
+      [tab === "flame" && at >= 0 ? at : null, colours.accent]]);
+    for (const [position, colour] of lines) {
+      if (position === null) continue;
+      const x = Math.round(PLOT_LEFT + viewport.pixel(position)) + 0.5;
+      context.strokeStyle = colour;
+      context.beginPath();
+      context.moveTo(x, 0);
+      context.lineTo(x, tall);
+      context.stroke();
+    }
   }
 
   /** Says the values at a position. @param {number | null} position */
@@ -322,13 +326,17 @@ export class OverviewView {
     }
   }
 
-  /** A click without a drag moves the window there, or does nothing if it is everything. @param {number} pixel */
+  /** A click moves the window there; for the flame graph it chooses the instant. @param {number} pixel */
   release(pixel) {
     const brush = this.brush;
     this.brush = null;
     if (!brush || Math.abs(brush.to - brush.from) > 3) return;
     const {from, to} = this.app.window();
     const viewport = this.viewport();
+    if (this.app.state.now.tab === "flame") {
+      this.app.state.set({at: Math.max(0, Math.min(this.app.facts.entries - 1, Math.floor(viewport.position(pixel))))});
+      return;
+    }
     const half = (viewport.pixel(to) - viewport.pixel(from)) / 2;
     if (from <= 0 && to >= this.app.scale.entries) return;
     this.app.moveWindow(viewport.between(pixel - half, pixel + half));

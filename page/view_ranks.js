@@ -47,7 +47,8 @@ export class RanksView {
     const tile = el("button.rank" + (isOutlier ? ".is-outlier" : ""),
       {type: "button", "data-device": at, click: () => app.chooseDevice(at)},
       el("span.name", {title: file.name}, file.name + (file.devices.length > 1 ? ", device " + facts.device : "")),
-      el("span.dim", null, "peak " + sizeText(peakOf(facts)), isOutlier && " ", isOutlier && el("span.badge.warn", null, "outlier"),
+      el("span.dim", null, "peak " + sizeText(peakOf(facts)), isOutlier && " ",
+        isOutlier && el("span.badge.warn", null, "outlier"),
         (facts.ooms ?? []).length > 0 && el("span.bad", null, " out of memory")), plot);
     this.content.append(tile);
     const surface = new Surface(plot, () => this.draw(surface, facts), "Memory of " + file.name);

@@ -15,6 +15,7 @@ import {describePoint} from "./inspector.js";
 
 const BOTTOM_ROOM = 20;
 const MARGIN = 0.25;
+const HOLES_MOST = 8;
 /** Small blocks are drawn again when the window rests this long. */
 const GRID_MS = 90;
 export const GROUPINGS = [["site", "Site", "The line of your code that allocated"], ["module", "Module", "Its file"],
@@ -137,10 +138,22 @@ export class WhereView {
     else void this.showLegend();
   }
 
+  /** The moment whose holes are listed: a refused request, or the peak of reserved memory, if the window has it. */
+  moment() {
+    const {app} = this;
+    const {from, to} = app.window();
+    const moments = [...(app.facts.ooms ?? []).map((/** @type {any} */ oom) => [oom.entry, "when memory ran out"]),
+      [app.facts.peaks?.reserved?.at ?? -1, "at the peak of reserved memory"]];
+    return moments.find(([entry]) => entry >= from && entry < to) ?? [Math.max(from, to - 1),
+      "at the end of the window"];
+  }
+
   async showLegend() {
     const {app} = this;
+    const [entry, when] = this.moment();
     const legend = await app.ask("legend", {by: app.state.now.by, top: 12});
-    if (!legend || this.point) return;
+    const holes = await app.ask("holes", {entry, top: HOLES_MOST});
+    if (!legend || !holes || this.point) return;
     const rows = legend.names.map((/** @type {string} */ name, /** @type {number} */ i) =>
       colourRow(app, legend.colours[i], name));
     if (legend.count > 12) rows.push(colourRow(app, 12, amountText(legend.count - 12, "other")));
@@ -151,7 +164,12 @@ export class WhereView {
         "free and which blocks keep it from use."),
       el("h3", null, "Colours"), el("ul.rows", null, ...rows, el("li", null, hole,
         el("span.name", null, "reserved, but free: a hole"))),
-      app.hasStacks ? null : el("p.dim", null, "No stacks were recorded, so blocks cannot be coloured by call site."));
+      app.hasStacks ? null : el("p.dim", null, "No stacks were recorded, so blocks cannot be coloured by call site."),
+      holes.holes.length > 0 && el("h3", null, "Largest holes " + when),
+      el("ul.rows", {"data-list": "holes"}, ...holes.holes.map((/** @type {any} */ one) => el("li", null,
+        el("button", {type: "button", class: "mono", click: () => app.state.set({point: {entry: holes.position,
+          lane: one.lane, offset: one.low + one.units / 2}})}, one.address),
+            el("span.size", null, sizeText(one.bytes))))));
   }
 
   /** From the window of an answer to the present one. @param {any} question @returns {number[]} */

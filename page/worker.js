@@ -11,7 +11,7 @@ import {Curves} from "./curves.js";
 import {Groups} from "./groups.js";
 import {entryScale, timeScale, stepScale} from "./scale.js";
 import {windowRects, windowGrid} from "./rects.js";
-import {pointAt} from "./holes.js";
+import {largestHoles, pointAt} from "./holes.js";
 import {windowAreas, groupFigures} from "./areas.js";
 import {StackTree, stackBytes, flameTree, flameDifference} from "./flame.js";
 import {RowIndex, filterRows, describeRows} from "./rows.js";
@@ -152,6 +152,9 @@ const ANSWERS = {
     const lane = lanes.at(question.y);
     return pointAt(data.store, question.entry, lane, question.y - (lanes.low[lane] ?? 0));
   },
+
+  holes: (/** @type {DeviceData} */ data, /** @type {any} */ question) =>
+    largestHoles(data.store, question.entry, question.top),
 
   flame: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
     const tree = data.tree(question.isFolded);

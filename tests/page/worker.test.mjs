@@ -123,14 +123,14 @@ for (const seed of SEEDS) {
       const answer = await ask("rects", window);
       const entryX = 1 / (window.to - window.from);
       const wanted = recording.blocks.filter((block) => {
-        const end = block.end === null ? 901 : block.end;
+        const end = shownEnd(block);
         const wide = (Math.min(end, 901) - block.begin) * entryX * window.width;
         const tall = (block.units / lanes.total) * window.height;
         return block.begin <= Math.min(900, window.to + 1) && end > window.from + 1 && wide >= 1 && tall >= 1;
       });
       const blocks = [];
       for (let i = answer.segments; i < answer.count; i++) if (answer.look[2 * i + 1] === 1) blocks.push(answer.id[i]);
-      const waits = recording.blocks.filter((b) => b.end !== null && b.end <= window.from + 1);
+      const waits = recording.blocks.filter((b) => b.end !== null && shownEnd(b) <= window.from + 1);
       assert.ok(Math.abs(blocks.length - wanted.length) <= waits.length, `${blocks.length}, not ${wanted.length}`);
       const grid = await ask("grid", {...window, palette: new Uint8Array(39).fill(200)});
       checkCoverage(recording, window, lanes, answer, grid);
@@ -155,6 +155,18 @@ for (const seed of SEEDS) {
       assert.deepEqual({...same, offset}, answer);
     }
     assert.ok(seen.block > 0 && seen.hole > 0 && seen.nothing > 0, JSON.stringify(seen));
+  });
+
+  test(`the largest holes are those of all units (seed ${seed})`, async () => {
+    const recording = randomRecording(seed, 400);
+    const {ask} = await deskOf(recording);
+    await ask("open");
+    for (const entry of [0, 50, 133, 399]) {
+      const {count, holes} = await ask("holes", {entry, top: 1000});
+      const want = bruteHoles(recording, entry + 1);
+      assert.equal(count, want.length);
+      assert.deepEqual(holes.map((hole) => [hole.units, hole.lane, hole.low]), want);
+    }
   });
 
   test(`trees of stacks have the bytes of their blocks (seed ${seed})`, async () => {
@@ -204,6 +216,12 @@ for (const seed of SEEDS) {
   });
 }
 
+/** The instant to which a block is drawn: a wait of one entry belongs to it. The recordings have 900 entries. */
+function shownEnd(block) {
+  if (block.end === null) return 901;
+  return Math.min(901, block.gone - block.end <= 1 ? block.gone : block.end);
+}
+
 function checkCoverage(recording, window, lanes, answer, grid) {
   let covered = 0;
   for (let i = 3; i < grid.pixels.length; i += 4) covered += grid.pixels[i] / 255;
@@ -212,11 +230,11 @@ function checkCoverage(recording, window, lanes, answer, grid) {
   // Blocks are numbered in the order of the levels, so areas are compared, not numbers.
   let area = 0;
   for (const block of recording.blocks) {
-    const wide = (Math.min(block.end ?? 901, 901) - block.begin) * (window.width / (window.to - window.from));
+    const wide = (Math.min(shownEnd(block), 901) - block.begin) * (window.width / (window.to - window.from));
     const tall = (block.units / lanes.total) * window.height;
     if (wide >= 1 && tall >= 1) continue;
     const left = Math.max(block.begin - 1, window.from);
-    const right = Math.min(block.end === null ? 900 : block.end - 1, window.to);
+    const right = Math.min(shownEnd(block) - 1, window.to);
     area += Math.max(0, right - left) * block.units;
   }
   const cells = (area / lanes.total / (window.to - window.from)) * grid.columns * grid.rows;
@@ -258,6 +276,23 @@ function checkPoint(recording, instant, lane, offset, answer) {
   const keepers = inLane.filter((b) => b.offset >= from && b.offset < to);
   assert.equal(hole.keepers.count, keepers.length);
   assert.equal(hole.keepers.bytes, UNIT * sum(keepers, (b) => b.units));
+}
+
+/** Units, lane and offset of every run of units that are reserved and not used; the largest first. */
+function bruteHoles(recording, instant) {
+  const holes = [];
+  for (let lane = 0; lane < 5; lane++) {
+    let run = 0;
+    for (let unit = 0; unit <= 400; unit++) {
+      const isIn = (item) => item.lane === lane && item.offset <= unit && unit < item.offset + item.units;
+      const isFree = recording.segments.some((s) => isLive(s, instant) && isIn(s)) &&
+        !recording.blocks.some((b) => isThere(b, instant) && isIn(b));
+      if (isFree) run++;
+      else if (run > 0) holes.push([run, lane, unit - run]);
+      if (!isFree) run = 0;
+    }
+  }
+  return holes.sort((a, b) => b[0] - a[0] || a[1] - b[1] || a[2] - b[2]);
 }
 
 /** Goes back and forth instant by instant, as long as all of the range stays reserved and free. */
