@@ -4,7 +4,7 @@
 //
 // What is at a point of the picture: a block, a block that waits, or a hole. A hole is a largest free range of a
 // reserved one; the answer says since when it is free, until when, and which live blocks keep it from use.
-import {NEVER} from "./store.js";
+import {NEVER, SEGMENT_EXPANDABLE} from "./store.js";
 
 const KEEPERS_MOST = 12;
 
@@ -51,32 +51,46 @@ function blockAt(store, /** @type {number} */ instant, /** @type {number} */ lan
   return found;
 }
 
-/** The reserved range around a segment at an instant: an expandable segment consists of neighbouring ranges. */
-function reservedRange(/** @type {import("./store.js").Store} */ store, /** @type {number} */ instant,
-  /** @type {number} */ segment) {
+/**
+ * The reserved ranges of a lane at an instant. Neighbours are one range if they belong to an expandable segment; in
+ * others a block never lies in both.
+ * @param {import("./store.js").Store} store @param {number} instant @param {number} lane
+ * @returns {{low: number, high: number, parts: number[]}[]} in units from the begin of the lane, rising
+ */
+function reservedRanges(store, instant, lane) {
   const {segments, lanes} = store;
-  const lane = segments.lane[segment];
-  const begins = new Map();
-  const ends = new Map();
+  const there = [];
   for (let at = lanes.firstSegment[lane]; at < lanes.firstSegment[lane + 1]; at++) {
     const i = lanes.segmentOf[at];
-    if (segments.begin[i] > instant || segments.end[i] <= instant) continue;
-    begins.set(segments.address[i], i);
-    ends.set(segments.address[i] + segments.bytes[i], i);
+    if (segments.begin[i] <= instant && segments.end[i] > instant) there.push(i);
   }
-  let low = segments.address[segment];
-  let high = low + segments.bytes[segment];
-  const parts = [segment];
-  for (let i = ends.get(low); i !== undefined && segments.address[i] < low; i = ends.get(low)) {
-    low = segments.address[i];
-    parts.push(i);
+  there.sort((a, b) => segments.address[a] - segments.address[b]);
+  const ranges = [];
+  for (const i of there) {
+    const low = segments.address[i] - lanes.base[lane];
+    const high = low + segments.bytes[i];
+    const last = ranges[ranges.length - 1];
+    if (last && last.high === low && isOneSegment(segments, last.parts[last.parts.length - 1], i)) {
+      last.high = high;
+      last.parts.push(i);
+    } else {
+      ranges.push({low, high, parts: [i]});
+    }
   }
-  for (let i = begins.get(high); i !== undefined && segments.bytes[i] > 0; i = begins.get(high)) {
-    high += segments.bytes[i];
-    parts.push(i);
-  }
-  const base = lanes.base[lane];
-  return {low: low - base, high: high - base, parts};
+  return ranges;
+}
+
+/** @param {import("./store.js").Segments} segments @param {number} a @param {number} b */
+function isOneSegment(segments, a, b) {
+  return (segments.flags[a] & segments.flags[b] & SEGMENT_EXPANDABLE) !== 0 &&
+    segments.stream[a] === segments.stream[b] && segments.pool[a] === segments.pool[b];
+}
+
+/** The range that a segment is a part of. */
+function reservedRange(/** @type {import("./store.js").Store} */ store, /** @type {number} */ instant,
+  /** @type {number} */ segment) {
+  const ranges = reservedRanges(store, instant, store.segments.lane[segment]);
+  return ranges.find((range) => range.parts.includes(segment)) ?? {low: 0, high: 0, parts: []};
 }
 
 function holeAt(/** @type {import("./store.js").Store} */ store, /** @type {number} */ instant,
@@ -151,24 +165,21 @@ function keepersOf(/** @type {import("./store.js").Store} */ store, /** @type {n
  */
 export function largestHoles(store, position, top) {
   const instant = store.instant(position);
-  /** @type {Map<number, [number, number][]>} pieces of each lane: begin and end, in units */
+  /** @type {Map<number, [number, number][]>} blocks of each lane: begin and end, in units */
   const used = new Map();
-  const ranges = new Map();
-  const put = (/** @type {Map<number, [number, number][]>} */ map, /** @type {number} */ lane,
-    /** @type {number} */ low, /** @type {number} */ units) => {
-    if (!map.has(lane)) map.set(lane, []);
-    map.get(lane)?.push([low, low + units]);
-  };
-  const {segments, lanes} = store;
-  for (let i = 0; i < segments.count; i++)
-    if (segments.begin[i] <= instant && segments.end[i] > instant)
-      put(ranges, segments.lane[i], segments.address[i] - lanes.base[segments.lane[i]], segments.bytes[i]);
-  store.visitAt(instant, (level, i) => put(used, level.lane[i], level.offset[i], level.bytes[i]));
+  store.visitAt(instant, (level, i) => {
+    const lane = level.lane[i];
+    if (!used.has(lane)) used.set(lane, []);
+    used.get(lane)?.push([level.offset[i], level.offset[i] + level.bytes[i]]);
+  });
   const holes = [];
-  for (const [lane, list] of ranges)
-    for (const [low, high] of gapsOf(joinPieces(list), joinPieces(used.get(lane) ?? [])))
-      holes.push({lane, low, units: high - low, bytes: (high - low) * store.unit,
-        address: store.addressText(lane, low)});
+  for (let lane = 0; lane < store.lanes.count; lane++) {
+    const blocks = joinPieces(used.get(lane) ?? []);
+    for (const range of reservedRanges(store, instant, lane))
+      for (const [low, high] of gapsOf(range.low, range.high, blocks))
+        holes.push({lane, low, units: high - low, bytes: (high - low) * store.unit,
+          address: store.addressText(lane, low)});
+  }
   holes.sort((a, b) => b.units - a.units || a.lane - b.lane || a.low - b.low);
   return {position: instant - 1, count: holes.length, holes: holes.slice(0, top)};
 }
@@ -185,23 +196,17 @@ function joinPieces(pieces) {
   return joined;
 }
 
-/**
- * What of `whole` is not in `used`; both are sorted.
- * @param {[number, number][]} whole @param {[number, number][]} used
- */
-function gapsOf(whole, used) {
+/** What of a range is not in `used`, which is sorted. @param {number} low @param {number} high @param {any} used */
+function gapsOf(low, high, used) {
   /** @type {[number, number][]} */
   const gaps = [];
-  let at = 0;
-  for (const [low, high] of whole) {
-    let free = low;
-    while (at < used.length && used[at][1] <= low) at++;
-    for (let i = at; i < used.length && used[i][0] < high; i++) {
-      if (used[i][0] > free) gaps.push([free, used[i][0]]);
-      free = Math.max(free, used[i][1]);
-    }
-    if (free < high) gaps.push([free, high]);
+  let free = low;
+  for (const [begin, end] of used) {
+    if (end <= low || begin >= high) continue;
+    if (begin > free) gaps.push([free, begin]);
+    free = Math.max(free, end);
   }
+  if (free < high) gaps.push([free, high]);
   return gaps;
 }
 

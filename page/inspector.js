@@ -49,7 +49,8 @@ function blockRow(app, block, prefix) {
   const stay = () => app.state.set({point: {entry: app.state.now.point?.entry ?? block.begin, lane: block.lane,
     offset: block.offset + block.units / 2}});
   return el("li", {"data-block": block.address}, el("button", {type: "button", title: block.site,
-    click: (/** @type {any} */ event) => (event.shiftKey ? choose() : stay())}, prefix + block.site),
+    click: (/** @type {any} */ event) => (event.shiftKey ? choose() : stay())}, prefix +
+      (block.lines.length > 0 ? block.site : block.address)),
   el("span.size", null, sizeText(block.bytes)));
 }
 

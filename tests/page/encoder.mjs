@@ -96,7 +96,7 @@ const STACKS = {
 
 /**
  * A random recording: a list of entries over segments that hold blocks, and the same as columns. Segments are lanes;
- * lane 0 is expandable and consists of neighbouring ranges.
+ * lane 0 is expandable and consists of neighbouring ranges, and lane 1 has two neighbouring segments.
  */
 export function randomRecording(seed, entries, {lanes = 5, laneUnits = 400} = {}) {
   const random = randomNumbers(seed);
@@ -110,13 +110,14 @@ export function randomRecording(seed, entries, {lanes = 5, laneUnits = 400} = {}
   const mapped = free();
   const open = [];
   const address = (lane, offset) => 0x7f0000000 + lane * 5000 + offset;
+  const pieceOf = (lane) => (lane === 0 ? 50 : lane === 1 ? 200 : laneUnits);
   const addSegment = (begin) => {
     const lane = random(lanes);
-    const piece = lane === 0 ? 50 : laneUnits;
-    const offset = lane === 0 ? 50 * random(laneUnits / 50) : 0;
+    const piece = pieceOf(lane);
+    const offset = piece * random(laneUnits / piece);
     if (mapped[lane][offset]) return false;
     mapped[lane].fill(1, offset, offset + piece);
-    const segment = {address: address(lane, offset), units: piece, begin, end: null, stream: random(2), pool: lane % 2, lane,
+    const segment = {address: address(lane, offset), units: piece, begin, end: null, stream: 0, pool: lane % 2, lane,
       offset, flags: lane === 0 ? 1 : 2, stack: random(5), cause: random(4)};
     segments.push(segment);
     open.push(segment);
@@ -126,6 +127,7 @@ export function randomRecording(seed, entries, {lanes = 5, laneUnits = 400} = {}
     const lane = random(lanes);
     const units = 1 + random(40);
     const offset = random(laneUnits - units);
+    if (lane === 1 && offset < 200 && offset + units > 200) return false;
     for (let i = offset; i < offset + units; i++) if (used[lane][i] || !mapped[lane][i]) return false;
     used[lane].fill(1, offset, offset + units);
     const block = {begin, end: null, gone: null, lane, offset, units, slack: random(512), stack: random(5), stream: random(2),
@@ -136,7 +138,7 @@ export function randomRecording(seed, entries, {lanes = 5, laneUnits = 400} = {}
   };
   // Every lane but the first exists before the recording begins, so that offsets count from known addresses.
   for (let lane = 0; lane < lanes; lane++) {
-    const piece = lane === 0 ? 50 : laneUnits;
+    const piece = pieceOf(lane);
     mapped[lane].fill(1, 0, piece);
     const segment = {address: address(lane, 0), units: piece, begin: 0, end: null, stream: 0, pool: lane % 2, lane, offset: 0,
       flags: lane === 0 ? 1 : 2, stack: 0, cause: 0};
