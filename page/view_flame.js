@@ -259,9 +259,9 @@ export class FlameView {
       el("dl.facts", null, el("dt", null, "bytes"), el("dd", {"data-node-bytes": tree.value[node]},
         this.valueText(tree.value[node])),
         el("dt", null, "share"), el("dd", null, shareText(tree.value[node] / total)),
-        this.question?.against && el("dt", null, "before"), this.question?.against &&
+        this.question?.against && el("dt", null, "against"), this.question?.against &&
           el("dd", null, this.valueText(tree.base[node])),
-        this.question?.against && el("dt", null, "change"),
+        this.question?.against && el("dt", null, "difference"),
         this.question?.against && el("dd", null, this.valueText(tree.value[node] - tree.base[node]))),
       path.length > 0 && el("h3", null, "Called from, innermost first"), path.length > 0 && stackList(path),
       this.root > 0 && el("p", null, el("button", {type: "button", click: () => this.zoom(0)}, "Show all stacks")),

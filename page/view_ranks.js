@@ -6,6 +6,7 @@
 import {sizeText} from "./units.js";
 import {el} from "./dom.js";
 import {Surface, fade} from "./chart.js";
+import {baseName} from "./view_header.js";
 
 /** An outlier is this many median distances from the median, and a twentieth of it at least. */
 const OUTLIER_DISTANCES = 4;
@@ -46,7 +47,7 @@ export class RanksView {
     const plot = el("div.plot");
     const tile = el("button.rank" + (isOutlier ? ".is-outlier" : ""),
       {type: "button", "data-device": at, click: () => app.chooseDevice(at)},
-      el("span.name", {title: file.name}, file.name + (file.devices.length > 1 ? ", device " + facts.device : "")),
+      el("span.name", {title: file.name}, baseName(file.name) + (file.devices.length > 1 ? ", device " + facts.device : "")),
       el("span.dim", null, "peak " + sizeText(peakOf(facts)), isOutlier && " ",
         isOutlier && el("span.badge.warn", null, "outlier"),
         (facts.ooms ?? []).length > 0 && el("span.bad", null, " out of memory")), plot);

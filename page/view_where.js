@@ -138,12 +138,15 @@ export class WhereView {
     else void this.showLegend();
   }
 
-  /** The moment whose holes are listed: a refused request, or the peak of reserved memory, if the window has it. */
+  /**
+   * The moment whose holes are listed: a refused request, or the entry after the peak of reserved memory, which uses what
+   * was reserved there; if the window has it.
+   */
   moment() {
     const {app} = this;
     const {from, to} = app.window();
     const moments = [...(app.facts.ooms ?? []).map((/** @type {any} */ oom) => [oom.entry, "when memory ran out"]),
-      [app.facts.peaks?.reserved?.at ?? -1, "at the peak of reserved memory"]];
+      [(app.facts.peaks?.reserved?.at ?? -2) + 1, "after the peak of reserved memory"]];
     return moments.find(([entry]) => entry >= from && entry < to) ?? [Math.max(from, to - 1),
       "at the end of the window"];
   }
