@@ -36,6 +36,9 @@ const PANELS = [
   {name: "entries", title: "Entries", isThere: () => true, make: (/** @type {any} */ app) => new EntriesView(app)},
 ];
 
+/** While parts are read, the picture is drawn again after this time at the earliest. */
+const PEEK_MS = 700;
+
 /** Fields of the state that do not change what the worker is asked. */
 const QUIET = new Set(["tab"]);
 
@@ -50,6 +53,7 @@ class App {
     this.isWithoutGl = new URLSearchParams(location.search).has("2d");
     /** @type {number | null} the position under the mouse */
     this.cursor = null;
+    this.nextPeek = 0;
     /** @type {Map<string, any>} */
     this.panels = new Map();
     const code = document.getElementById("worker-code")?.textContent ?? "";
@@ -127,9 +131,11 @@ class App {
     this.refresh();
   }
 
-  /** @param {any} message */
+  /** Shows what was read so far, now and then. @param {any} message */
   progress(message) {
-    if (message.progress !== this.device || message.isWhole) return;
+    const now = performance.now();
+    if (message.progress !== this.device || message.isWhole || now < this.nextPeek) return;
+    this.nextPeek = now + PEEK_MS;
     this.link.ask("peek", {device: this.device}).then((answer) => {
       if (message.progress === this.device && !this.isWhole) this.useData(answer);
     }).catch((error) => console.error(String(error)));

@@ -47,7 +47,7 @@ export class RanksView {
     const plot = el("div.plot");
     const tile = el("button.rank" + (isOutlier ? ".is-outlier" : ""),
       {type: "button", "data-device": at, click: () => app.chooseDevice(at)},
-      el("span.name", {title: file.name}, baseName(file.name) + (file.devices.length > 1 ? ", device " + facts.device : "")),
+      el("span.name", {title: file.name}, baseName(file.name), file.devices.length > 1 && ", device " + facts.device),
       el("span.dim", null, "peak " + sizeText(peakOf(facts)), isOutlier && " ",
         isOutlier && el("span.badge.warn", null, "outlier"),
         (facts.ooms ?? []).length > 0 && el("span.bad", null, " out of memory")), plot);

@@ -106,6 +106,7 @@ export class WhereView {
     const plain = {...question, scale: undefined};
     this.askRects.request(plain);
     clearTimeout(this.gridTimer);
+    if (!app.isWhole) return;
     this.gridTimer = setTimeout(() => this.askGrid.request({...plain, palette: app.theme.palette}), keys ? GRID_MS : 0);
     if (keys && !["point", "by", "tab", "device"].some((key) => keys.has(key))) return;
     if (app.state.now.point) this.askPoint.request({...app.state.now.point});
@@ -139,8 +140,8 @@ export class WhereView {
   }
 
   /**
-   * The moment whose holes are listed: a refused request, or the entry after the peak of reserved memory, which uses what
-   * was reserved there; if the window has it.
+   * The moment whose holes are listed: a refused request, or the entry after the peak of reserved memory, which uses
+   * what was reserved there; if the window has it.
    */
   moment() {
     const {app} = this;
