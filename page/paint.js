@@ -2,12 +2,19 @@
 // Copyright the Tidemark authors
 // @ts-check
 //
-// Draws rectangles with WebGL2: one instance for each. The last answer of the worker stays on the card; a frame only
-// changes the transformation. paint2d.js has the same interface.
+// Draws rectangles with WebGL2. The last answer of the worker stays on the card, in two textures from which each vertex
+// fetches its rectangle; a frame only changes the transformation. One call draws all: software renderers are slow with
+// instances. paint2d.js has the same interface.
+
+/** Rectangles in a row of the textures. */
+const TEXTURE_WIDE = 1024;
 
 const VERTEX = `#version 300 es
-layout(location = 0) in vec4 box;
-layout(location = 1) in uvec2 look;
+precision highp float;
+precision highp usampler2D;
+uniform sampler2D boxes;
+uniform usampler2D looks;
+uniform int first;
 uniform vec4 change;
 uniform vec2 size;
 uniform vec3 palette[16];
@@ -16,12 +23,18 @@ flat out vec3 tint;
 flat out uint kind;
 flat out vec4 edge;
 void main() {
+  int rect = first + gl_VertexID / 6;
+  ivec2 texel = ivec2(rect % 1024, rect / 1024);
+  vec4 box = texelFetch(boxes, texel, 0);
+  uvec2 look = texelFetch(looks, texel, 0).xy;
   vec2 low = box.xy * change.xy + change.zw;
   vec2 high = (box.xy + box.zw) * change.xy + change.zw;
   low = clamp(low, vec2(-0.5), vec2(1.5)) * size;
   high = clamp(high, vec2(-0.5), vec2(1.5)) * size;
   if (look.y == 0u || look.y == 3u) high = max(high, low + vec2(1.0));
-  vec2 corner = vec2(gl_VertexID & 1, gl_VertexID >> 1);
+  int number = gl_VertexID % 6;
+  int which = number < 3 ? number : number - 2;
+  vec2 corner = vec2(which & 1, which >> 1);
   vec2 at = mix(floor(low + 0.5), max(floor(high + 0.5), floor(low + 0.5) + vec2(1.0)), corner);
   edge = vec4(floor(low + 0.5), floor(high + 0.5));
   tint = look.y == 0u || look.y == 3u ? hole : palette[look.x];
@@ -107,18 +120,10 @@ export class PainterGl {
     const gl = this.gl;
     this.program = linkProgram(gl, VERTEX, FRAGMENT);
     this.gridProgram = linkProgram(gl, GRID_VERTEX, GRID_FRAGMENT);
-    this.array = gl.createVertexArray();
     this.empty = gl.createVertexArray();
-    this.boxes = gl.createBuffer();
-    this.looks = gl.createBuffer();
+    this.boxes = gl.createTexture();
+    this.looks = gl.createTexture();
     this.texture = gl.createTexture();
-    gl.bindVertexArray(this.array);
-    gl.bindBuffer(gl.ARRAY_BUFFER, this.boxes);
-    gl.enableVertexAttribArray(0);
-    gl.vertexAttribDivisor(0, 1);
-    gl.bindBuffer(gl.ARRAY_BUFFER, this.looks);
-    gl.enableVertexAttribArray(1);
-    gl.vertexAttribDivisor(1, 1);
     this.count = 0;
     this.hasGrid = false;
   }
@@ -128,10 +133,26 @@ export class PainterGl {
     const gl = this.gl;
     this.count = rects.count;
     this.segments = rects.segments;
-    gl.bindBuffer(gl.ARRAY_BUFFER, this.boxes);
-    gl.bufferData(gl.ARRAY_BUFFER, rects.box, gl.DYNAMIC_DRAW);
-    gl.bindBuffer(gl.ARRAY_BUFFER, this.looks);
-    gl.bufferData(gl.ARRAY_BUFFER, rects.look, gl.DYNAMIC_DRAW);
+    const rows = Math.max(1, Math.ceil(rects.count / TEXTURE_WIDE));
+    const boxes = new Float32Array(4 * TEXTURE_WIDE * rows);
+    const looks = new Uint8Array(2 * TEXTURE_WIDE * rows);
+    boxes.set(rects.box);
+    looks.set(rects.look);
+    gl.bindTexture(gl.TEXTURE_2D, this.boxes ?? null);
+    gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA32F, TEXTURE_WIDE, rows, 0, gl.RGBA, gl.FLOAT, boxes);
+    this.setSampling();
+    gl.bindTexture(gl.TEXTURE_2D, this.looks ?? null);
+    gl.texImage2D(gl.TEXTURE_2D, 0, gl.RG8UI, TEXTURE_WIDE, rows, 0, gl.RG_INTEGER, gl.UNSIGNED_BYTE, looks);
+    this.setSampling();
+  }
+
+  /** Texels of the texture that is bound are taken as they are. */
+  setSampling() {
+    const gl = this.gl;
+    for (const name of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER])
+      gl.texParameteri(gl.TEXTURE_2D, name, gl.NEAREST);
+    for (const name of [gl.TEXTURE_WRAP_S, gl.TEXTURE_WRAP_T])
+      gl.texParameteri(gl.TEXTURE_2D, name, gl.CLAMP_TO_EDGE);
   }
 
   /** @param {any} grid the answer of the worker, or null */
@@ -142,9 +163,7 @@ export class PainterGl {
     gl.bindTexture(gl.TEXTURE_2D, this.texture);
     gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, grid.columns, grid.rows, 0, gl.RGBA, gl.UNSIGNED_BYTE,
       new Uint8Array(grid.pixels.buffer));
-    for (const name of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_2D, name,
-      gl.NEAREST);
-    for (const name of [gl.TEXTURE_WRAP_S, gl.TEXTURE_WRAP_T]) gl.texParameteri(gl.TEXTURE_2D, name, gl.CLAMP_TO_EDGE);
+    this.setSampling();
   }
 
   /**
@@ -171,6 +190,12 @@ export class PainterGl {
     const at = (/** @type {string} */ name) => gl.getUniformLocation(program, name);
     gl.useProgram(program);
     gl.disable(gl.BLEND);
+    gl.activeTexture(gl.TEXTURE1);
+    gl.bindTexture(gl.TEXTURE_2D, this.looks ?? null);
+    gl.activeTexture(gl.TEXTURE0);
+    gl.bindTexture(gl.TEXTURE_2D, this.boxes ?? null);
+    gl.uniform1i(at("boxes"), 0);
+    gl.uniform1i(at("looks"), 1);
     gl.uniform4fv(at("change"), change);
     gl.uniform2f(at("size"), this.canvas.width, this.canvas.height);
     const palette = new Float32Array(48);
@@ -185,12 +210,9 @@ export class PainterGl {
   drawRects(first, count) {
     const gl = this.gl;
     if (count <= 0) return;
-    gl.bindVertexArray(this.array ?? null);
-    gl.bindBuffer(gl.ARRAY_BUFFER, this.boxes ?? null);
-    gl.vertexAttribPointer(0, 4, gl.FLOAT, false, 16, first * 16);
-    gl.bindBuffer(gl.ARRAY_BUFFER, this.looks ?? null);
-    gl.vertexAttribIPointer(1, 2, gl.UNSIGNED_BYTE, 2, first * 2);
-    gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, count);
+    gl.bindVertexArray(this.empty ?? null);
+    gl.uniform1i(gl.getUniformLocation(/** @type {WebGLProgram} */ (this.program), "first"), first);
+    gl.drawArrays(gl.TRIANGLES, 0, 6 * count);
   }
 
   /** @param {number[]} change */

@@ -12,11 +12,15 @@ export const RECT_WAITING = 2;
 export const RECT_ALIAS = 3;
 
 const RECTS_MOST = 1 << 19;
+/** Rectangles of an answer: more cost too much in each frame. The smallest ones go to the grid. */
+const RECTS_SHOWN = 30000;
 const CELL_WIDE = 2;
 
 /**
  * A window of the picture. x is in units of the scale, y in units of 512 bytes down the stack of lanes.
- * @typedef {{from: number, to: number, low: number, high: number, width: number, height: number}} Window
+ * `most` rectangles are shown; `leastArea` is what windowRects() said for this window.
+ * @typedef {{from: number, to: number, low: number, high: number, width: number, height: number, most?: number,
+ *   leastArea?: number}} Window
  */
 
 /** Rectangles in a list that never grows: what has no room goes to the grid. */
@@ -38,6 +42,27 @@ class RectList {
     this.look[2 * at] = colour;
     this.look[2 * at + 1] = kind;
     this.id[at] = id;
+  }
+
+  /**
+   * Keeps the largest rectangles from the first on. @param {number} first @param {number} most
+   * @returns {number} the least area of those kept
+   */
+  keepLargest(first, most) {
+    if (this.count - first <= most) return 0;
+    const {box, look, id} = this;
+    const areas = new Float32Array(this.count - first);
+    for (let i = first; i < this.count; i++) areas[i - first] = box[4 * i + 2] * box[4 * i + 3];
+    const least = areas.slice().sort()[areas.length - most];
+    let kept = first;
+    for (let i = first; i < this.count; i++) {
+      if (areas[i - first] < least || kept - first >= most) continue;
+      box.copyWithin(4 * kept, 4 * i, 4 * i + 4);
+      look.copyWithin(2 * kept, 2 * i, 2 * i + 2);
+      id[kept++] = id[i];
+    }
+    this.count = kept;
+    return least;
   }
 
   answer() {
@@ -174,7 +199,8 @@ export function windowRects(store, scale, groups, window) {
     const column = groups.columns[at];
     if (column) addBlocks(list, store, level, column, groups.colours, project, window, low, high);
   });
-  return {...list.answer(), segments};
+  const leastArea = list.keepLargest(segments, window.most ?? RECTS_SHOWN);
+  return {...list.answer(), segments, leastArea};
 }
 
 /** A segment is drawn at least a pixel tall and wide: what is reserved is never invisible. */
@@ -243,6 +269,7 @@ export function windowGrid(store, scale, groups, window, palette) {
   const tall = 1 / (window.high - window.low);
   const leastX = 1 / window.width;
   const leastY = 1 / window.height;
+  const leastArea = window.leastArea ?? 0;
   const laneLow = store.lanes.low;
   store.levels.forEach((level, at) => {
     const {begin, end, gone, lane, offset, bytes} = level;
@@ -256,7 +283,8 @@ export function windowGrid(store, scale, groups, window, palette) {
         if (y + h <= 0 || y >= 1) continue;
         const x = project.x(begin[i]);
         const released = project.x(gone[i] - end[i] <= PLAIN_WAIT ? gone[i] : end[i]);
-        if (h >= leastY && released - x >= leastX) continue;
+        const shown = Math.fround(Math.fround(Math.min(2, released) - Math.max(-1, x)) * Math.fround(h));
+        if (h >= leastY && released - x >= leastX && shown >= leastArea) continue;
         grid.add(x, y, released, y + h, groups.colours[column[i]]);
       }
     });

@@ -5,10 +5,11 @@
 // The flame graph: stacks of the chosen instant or window, with search, and the difference against another instant or
 // file.
 import {amountText, countText, shareText, sizeText} from "./units.js";
-import {choiceBar, el, emptyNote, fill} from "./dom.js";
+import {choiceBar, el, fill} from "./dom.js";
 import {positionText} from "./axis.js";
 import {Surface, clipText, fade} from "./chart.js";
 import {Latest} from "./link.js";
+import {leftOutNote} from "./view_header.js";
 import {stackList} from "./inspector.js";
 
 const FRAME_TALL = 19;
@@ -70,7 +71,8 @@ export class FlameView {
     this.element = el("div.panel", null, el("section.card", {"aria-label": "Flame graph"},
       el("div.toolbar", null, this.measure.element, this.search, this.found,
         el("label", {title: "Frames of the framework's machinery"}, this.open, "machinery"),
-        el("label", null, "against", this.against), el("span.grow"), this.when), this.plot), this.side);
+        el("label", null, "against", this.against), el("span.grow"), this.when, this.lack = el("span")), this.plot),
+          this.side);
     this.surface = new Surface(this.plot, () => this.draw(), "Flame graph; Enter zooms, Backspace zooms out");
     /** @type {any} */
     this.tree = null;
@@ -105,6 +107,7 @@ export class FlameView {
     const {app} = this;
     const state = app.state.now;
     this.measure.show(state.measure);
+    fill(this.lack, leftOutNote(app.facts));
     this.showChoices();
     if (this.search.value !== state.find) this.search.value = state.find;
     this.open.checked = state.isOpen === 1;
@@ -332,10 +335,6 @@ export class FlameView {
     this.hovered = node;
     this.showSide();
     this.surface.redraw();
-  }
-
-  note() {
-    return emptyNote("Nothing to show");
   }
 }
 

@@ -62,10 +62,7 @@ export class HeaderView {
     if (facts.is_from_start === false) badges.push(el("span.badge.warn", {"data-badge": "middle",
       title: "What was allocated before is only known as far as the recording shows it"}, "begins in the middle"));
     if (facts.is_cut) badges.push(el("span.badge.warn", {title: "The end of the file is missing"}, "cut off"));
-    if (facts.left_out) badges.push(el("span.badge.warn",
-      {title: "Curves are exact; pictures, groups and flame graphs lack them"},
-      amountText(facts.left_out.blocks, "block") + " below " + countText(facts.left_out.below_entries) +
-        " entries left out"));
+    if (facts.left_out) badges.push(leftOutNote(facts));
     return badges;
   }
 
@@ -93,6 +90,16 @@ export class HeaderView {
     el("p", null, el("button", {type: "button", click: () => dialog.close()}, "Close")));
     return dialog;
   }
+}
+
+/** What a figure lacks if the page has not all blocks. @param {any} facts @returns {any} */
+export function leftOutNote(facts) {
+  const out = facts.left_out;
+  if (!out) return null;
+  return el("span.badge.warn", {"data-left-out": out.blocks,
+    title: "They did not fit the page. Curves are exact; pictures, " +
+    "groups and flame graphs lack these blocks"},
+  "without " + amountText(out.blocks, "block") + " that lived fewer than " + countText(out.below_entries) + " entries");
 }
 
 /** @param {any} path */

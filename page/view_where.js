@@ -4,12 +4,13 @@
 //
 // Address over time: every segment is a lane, blocks are rectangles, and what is left between them are holes.
 import {amountText, sizeText} from "./units.js";
-import {choiceBar, el, emptyNote, fill} from "./dom.js";
+import {choiceBar, el, fill} from "./dom.js";
 import {attachPanZoom, positionText} from "./axis.js";
 import {Surface, drawTimeAxis, fade} from "./chart.js";
 import {Latest} from "./link.js";
 import {PainterGl} from "./paint.js";
 import {Painter2d} from "./paint2d.js";
+import {leftOutNote} from "./view_header.js";
 import {PLOT_LEFT, PLOT_RIGHT} from "./view_overview.js";
 import {describePoint} from "./inspector.js";
 
@@ -31,7 +32,8 @@ export class WhereView {
     this.plot = el("div.plot");
     this.side = el("aside.card.side", {"aria-label": "Details", "aria-live": "polite"});
     this.element = el("div.panel", null, el("section.card", {"aria-label": "Where"},
-      el("div.toolbar", null, el("label", null, "colour by"), this.by.element, el("span.grow"), this.count),
+      el("div.toolbar", null, el("label", null, "colour by"), this.by.element, el("span.grow"), this.count,
+        this.lack = el("span")),
         this.plot), this.side);
     this.glCanvas = el("canvas", {"aria-hidden": "true"});
     this.plot.append(this.glCanvas);
@@ -89,8 +91,10 @@ export class WhereView {
   refresh(keys) {
     const {app} = this;
     this.by.show(app.state.now.by);
+    fill(this.lack, leftOutNote(app.facts));
     this.by.allow("site", app.hasStacks, "No stacks were recorded");
     this.by.allow("module", app.hasStacks, "No stacks were recorded");
+    if (!app.lanes) fill(this.side, el("p.dim", null, "The recording is being read …"));
     if (!app.lanes || !this.surface.measure()) return;
     const ratio = window.devicePixelRatio || 1;
     const viewport = app.viewport(this.width);
@@ -105,19 +109,21 @@ export class WhereView {
       x: app.state.now.x, by: app.state.now.by, x0: scale.toX(from), x1: scale.toX(to), scale};
     const plain = {...question, scale: undefined};
     this.askRects.request(plain);
-    clearTimeout(this.gridTimer);
-    if (!app.isWhole) return;
-    this.gridTimer = setTimeout(() => this.askGrid.request({...plain, palette: app.theme.palette}), keys ? GRID_MS : 0);
     if (keys && !["point", "by", "tab", "device"].some((key) => keys.has(key))) return;
     if (app.state.now.point) this.askPoint.request({...app.state.now.point});
     else this.usePoint(null);
   }
 
   useRects(/** @type {any} */ answer, /** @type {any} */ question) {
+    const {app} = this;
+    clearTimeout(this.gridTimer);
+    const rest = {...question, leastArea: answer.leastArea, palette: app.theme.palette};
+    if (app.isWhole) this.gridTimer = setTimeout(() => this.askGrid.request(rest), GRID_MS);
     this.rects = question;
     this.painter.setRects(answer);
     const blocks = answer.count - answer.segments;
-    fill(this.count, amountText(answer.segments, "range") + ", " + amountText(blocks, "block") + " of a pixel or more");
+    fill(this.count, amountText(answer.segments, "range") + ", " + (answer.leastArea > 0 ? "the largest " : "") +
+      amountText(blocks, "block") + (answer.leastArea > 0 ? "" : " of a pixel or more"));
     this.surface.redraw();
   }
 
@@ -385,12 +391,6 @@ export class WhereView {
     tip.style.top = Math.max(4, Math.min(window.innerHeight - tip.offsetHeight - 4, y - tip.offsetHeight - 14)) + "px";
   }
 
-  /** @returns {any} a note, if there is nothing to show */
-  note() {
-    return this.app.lanes && this.app.lanes.total <= 1
-      ? emptyNote("No segments", "The recording has no entries about reserved memory, so addresses cannot be shown.")
-        : null;
-  }
 }
 
 /** @param {any} app @param {number} colour @param {string} name @param {...any} more */

@@ -5,10 +5,11 @@
 // Who has the memory: stacked areas of the largest groups, with the rest summed.
 import {amountText, countText, sizeText} from "./units.js";
 import {upperBound} from "./scale.js";
-import {choiceBar, el, emptyNote, fill} from "./dom.js";
+import {choiceBar, el, fill} from "./dom.js";
 import {attachPanZoom, positionText} from "./axis.js";
 import {Surface, drawSizeAxis, drawTimeAxis, fade} from "./chart.js";
 import {Latest} from "./link.js";
+import {leftOutNote} from "./view_header.js";
 import {PLOT_LEFT, PLOT_RIGHT} from "./view_overview.js";
 import {GROUPINGS} from "./view_where.js";
 import {factList, stackList} from "./inspector.js";
@@ -29,7 +30,7 @@ export class WhoView {
     fill(this.side, el("h2", null, "Who has it"), this.when = el("p.dim"), this.list, this.details);
     this.element = el("div.panel", null, el("section.card", {"aria-label": "Who"},
       el("div.toolbar", null, el("label", null, "group by"), this.by.element, el("span.grow"),
-        el("span.dim", null, "each column shows its highest moment")), this.plot), this.side);
+        el("span.dim", null, "each column shows its highest moment"), this.lack = el("span")), this.plot), this.side);
     this.surface = new Surface(this.plot, () => this.draw(), "Allocated memory by group over time");
     /** @type {any} */
     this.answer = null;
@@ -53,6 +54,7 @@ export class WhoView {
     const {app} = this;
     const {by, x} = app.state.now;
     this.by.show(by);
+    fill(this.lack, leftOutNote(app.facts));
     this.by.allow("site", app.hasStacks, "No stacks were recorded");
     this.by.allow("module", app.hasStacks, "No stacks were recorded");
     if (!this.surface.measure() || !app.lanes) return;
@@ -241,9 +243,5 @@ export class WhoView {
     this.hovered = value >= 0 && at < sums.length ? at : -1;
     this.surface.redraw();
     this.showList();
-  }
-
-  note() {
-    return emptyNote("Nothing to show");
   }
 }
