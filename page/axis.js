@@ -68,7 +68,9 @@ export class Viewport {
     const isTime = scale.kind === "time";
     const values = roundTicks(x0, x1, wanted, isTime ? roundStep : (value) => Math.max(1, roundStep(value)));
     const step = values.length > 1 ? values[1] - values[0] : 1;
-    return values.map((value) => ({
+    // A step begins at each tick; none begins at the end.
+    const end = scale.kind === "step" && scale.values ? scale.values[scale.values.length - 1] : Infinity;
+    return values.filter((value) => value < end).map((value) => ({
       pixel: ((value - x0) / (x1 - x0)) * this.width,
       text: isTime ? tickTimeText(value, step) : scale.kind === "step" ? "step " + countText(value)
         : countText(value)}));

@@ -73,7 +73,7 @@ export function roundTicks(low, high, count, round = roundStep) {
   if (!(high > low) || !(count >= 1)) return [];
   const step = round((high - low) / count);
   const ticks = [];
-  const first = Math.ceil(low / step - 1e-9);
+  const first = Math.ceil(low / step - 1e-9) + 0;
   for (let i = first; i * step <= high + step * 1e-9 && ticks.length < 1000; i++) ticks.push(i * step);
   return ticks;
 }

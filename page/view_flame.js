@@ -9,7 +9,7 @@ import {choiceBar, el, fill} from "./dom.js";
 import {positionText} from "./axis.js";
 import {Surface, clipText, fade} from "./chart.js";
 import {Latest} from "./link.js";
-import {leftOutNote} from "./view_header.js";
+import {baseName, leftOutNote} from "./view_header.js";
 import {stackList} from "./inspector.js";
 
 const FRAME_TALL = 19;
@@ -29,7 +29,6 @@ export class FlameLayout {
     for (let node = 1; node < count; node++) children[tree.parent[node]]?.push(node);
     const weigh = (/** @type {number} */ node) => Math.max(tree.value[node], tree.base[node]);
     for (const list of children) list.sort((a, b) => weigh(b) - weigh(a) || (tree.text[a] < tree.text[b] ? -1 : 1));
-    const whole = weigh(root) || 1;
     this.x[root] = 0;
     this.w[root] = 1;
     const queue = [root];
@@ -38,10 +37,10 @@ export class FlameLayout {
       this.deepest = Math.max(this.deepest, this.depth[node]);
       let x = this.x[node];
       const room = children[node].reduce((sum, child) => sum + weigh(child), 0);
-      const scale = room > weigh(node) && room > 0 ? this.w[node] / room : 1 / whole;
+      const scale = this.w[node] / Math.max(weigh(node), room, 1);
       for (const child of children[node]) {
         this.x[child] = x;
-        this.w[child] = Math.min(weigh(child) * scale, this.w[node]);
+        this.w[child] = weigh(child) * scale;
         this.depth[child] = this.depth[node] + 1;
         x += this.w[child];
         queue.push(child);
@@ -144,7 +143,7 @@ export class FlameView {
     app.devices.forEach((/** @type {any} */ facts, /** @type {number} */ i) => {
       if (i === app.device) return;
       const file = app.files.find((/** @type {any} */ one) => one.devices.includes(facts));
-      options.push(["device:" + i, file.name + ", device " + facts.device]);
+      options.push(["device:" + i, baseName(file.name) + ", device " + facts.device]);
     });
     fill(this.against, ...options.map(([value, text]) => el("option", {value, selected: value === base}, text)));
   }

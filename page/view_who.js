@@ -197,8 +197,9 @@ export class WhoView {
     this.surface.redraw();
   }
 
-  /** @param {string} name */
+  /** Shows the figures of a group. @param {string} name */
   choose(name) {
+    if (this.answer.rest > 0 && name === this.answer.names[this.answer.names.length - 1]) return;
     const {from, to} = this.app.window();
     this.askGroup.request({name, from, to, by: this.app.state.now.by});
   }
@@ -240,7 +241,9 @@ export class WhoView {
     let sum = 0;
     for (const row of this.answer.rows) sums.push((sum += row[bucket]));
     const at = upperBound(sums, value);
-    this.hovered = value >= 0 && at < sums.length ? at : -1;
+    const hovered = value >= 0 && at < sums.length ? at : -1;
+    if (hovered !== this.hovered && hovered >= 0) this.choose(this.answer.names[hovered]);
+    this.hovered = hovered;
     this.surface.redraw();
     this.showList();
   }
