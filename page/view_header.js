@@ -35,7 +35,7 @@ export class HeaderView {
     fill(this.bar, el("span.brand", null, "Tidemark"), ...this.pickers(), ...this.badges(), el("span.grow"),
       this.axis.element, dark, el("button", {type: "button", title: "Keys (?)", "aria-label": "Keys",
         click: () => this.keys.showModal()}, "?"), this.keys);
-    this.showFinding(app.file);
+    this.showFinding(reportOf(app.file, app.facts));
   }
 
   pickers() {
@@ -66,10 +66,10 @@ export class HeaderView {
     return badges;
   }
 
-  /** @param {any} file */
-  showFinding(file) {
-    const sentences = [file.report?.finding ?? []].flat();
-    const advice = file.report?.advice ?? [];
+  /** @param {any} report */
+  showFinding(report) {
+    const sentences = [report?.finding ?? []].flat();
+    const advice = report?.advice ?? [];
     const text = el("p", null, el("b", null, sentences[0] ?? "The recording was read."), " " +
       sentences.slice(1).join(" "));
     const said = el("div.said", null, text);
@@ -100,6 +100,13 @@ export function leftOutNote(facts) {
     title: "They did not fit the page. Curves are exact; pictures, " +
     "groups and flame graphs lack these blocks"},
   "without " + amountText(out.blocks, "block") + " that lived fewer than " + countText(out.below_entries) + " entries");
+}
+
+/** The report of a file is about one of its devices; others have their own. @param {any} file @param {any} facts */
+function reportOf(file, facts) {
+  const own = facts.report;
+  if (!own || file.devices[file.described ?? 0] === facts) return file.report;
+  return {finding: own.finding, advice: own.advice ? [{text: own.advice, line: own.environment}] : []};
 }
 
 /** @param {any} path */

@@ -108,7 +108,8 @@ export class OverviewView {
     context.rect(PLOT_LEFT, 0, viewport.width, surface.height);
     context.clip();
     if (this.curves) {
-      this.drawCurve(context, viewport, area, this.curves.reserved, colours.reserved, 0.28);
+      if (app.facts.has_segments !== false)
+        this.drawCurve(context, viewport, area, this.curves.reserved, colours.reserved, 0.28);
       this.drawCurve(context, viewport, area, this.curves.allocated, colours.allocated, 0.35);
       this.drawLine(context, viewport, area, this.curves.requested, colours.requested);
     }
@@ -249,16 +250,17 @@ export class OverviewView {
     const curves = this.curves;
     if (position === null || !curves) {
       const peaks = this.app.facts.peaks ?? {};
-      fill(this.readout, "peak reserved ", el("b", {"data-peak": "reserved"}, sizeText(peaks.reserved?.bytes ?? 0)),
-        " · allocated ", el("b", {"data-peak": "allocated"}, sizeText(peaks.allocated?.bytes ?? 0)));
+      fill(this.readout, peaks.reserved ? "peak reserved " : "reserved memory was not recorded",
+        peaks.reserved && el("b", {"data-peak": "reserved"}, sizeText(peaks.reserved.bytes)), " · allocated ",
+        el("b", {"data-peak": "allocated"}, sizeText(peaks.allocated?.bytes ?? 0)));
       return;
     }
     const at = Math.max(0, Math.min(curves.edges.length - 2, upperBound(curves.edges, position) - 1));
     const mark = this.markNear(position);
+    const isKnown = this.app.facts.has_segments !== false;
     fill(this.readout, positionText(this.app, position), mark ? el("b.bad", null, " · " + mark) : null, " · ",
-      el("b", null, sizeText(curves.reserved.most[at])), " reserved · ",
-        el("b", null, sizeText(curves.allocated.most[at])),
-      " allocated");
+      isKnown && el("b", null, sizeText(curves.reserved.most[at])), isKnown && " reserved · ",
+      el("b", null, sizeText(curves.allocated.most[at])), " allocated");
   }
 
   /** @param {number} position */

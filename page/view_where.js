@@ -175,6 +175,8 @@ export class WhereView {
       el("h3", null, "Colours"), el("ul.rows", null, ...rows, el("li", null, hole,
         el("span.name", null, "reserved, but free: a hole"))),
       app.hasStacks ? null : el("p.dim", null, "No stacks were recorded, so blocks cannot be coloured by call site."),
+      app.facts.has_segments === false && el("p.dim", null, "Only requests were recorded: what was reserved around " +
+        "them is not known."),
       holes.holes.length > 0 && el("h3", null, "Largest holes " + when),
       el("ul.rows", {"data-list": "holes"}, ...holes.holes.map((/** @type {any} */ one) => el("li", null,
         el("button", {type: "button", class: "mono", click: () => app.state.set({point: {entry: holes.position,
