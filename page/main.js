@@ -337,7 +337,7 @@ function startPage() {
     document.title = facts.files.map((/** @type {any} */ file) => file.name).join(", ") + " · Tidemark";
     if (facts.files.flatMap((/** @type {any} */ file) => file.devices).length === 0)
       fill(root, emptyNote("Nothing to show", "The recording has no entries and no segments of any device."));
-    else /** @type {any} */ (window).tidemark = new App(facts, root);
+    else /** @type {any} */ (window).tidemark = new App(facts, root); // tests look at it
   } catch (error) {
     console.error(String(error));
     fill(root, emptyNote("The page could not be shown", String(error)));
