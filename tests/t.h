@@ -410,7 +410,15 @@ static inline int t_open(void) {
   return fcntl(t_state.skip_pipe[1], F_SETFD, FD_CLOEXEC);
 }
 
+// Programs that are started in the background, or by nohup, inherit that these are ignored.
+static void t_default_signals(void) {
+  (void)signal(SIGINT, SIG_DFL);
+  (void)signal(SIGQUIT, SIG_DFL);
+  (void)signal(SIGHUP, SIG_DFL);
+}
+
 int main(int argc, char** argv) {
+  t_default_signals();
   if (argc == 4 && strcmp(argv[1], "--role") == 0) return t_run_role(argv[2], argv[3]);
   const bool only_list = argc > 1 && strcmp(argv[1], "--list") == 0;
   if (argc > 1 && argv[1][0] == '-' && !only_list) {

@@ -151,7 +151,7 @@ void tool_chart_put_lanes(tool_chart* s) {
     put_step_numbers(s, lane);
     lane += TOOL_CHART_LANE;
   }
-  for (size_t i = 0; i < s->range_lanes; i++, lane += TOOL_CHART_LANE) put_ranges(s, i, lane);
+  for (size_t i = 0; i < s->range_lanes; i++) put_ranges(s, i, lane + (double)i * TOOL_CHART_LANE);
 }
 
 void tool_chart_put_refusals(tool_chart* s) {

@@ -74,11 +74,12 @@ static void panel_place(tool_chart* s, size_t number) {
   const tool_plotting* const p = s->plotting;
   const double head = p->count > 1 ? SVG_PANEL_HEAD : 0;
   const double each = ((double)p->height - SVG_HEAD - SVG_FOOT) / (double)s->rows;
+  const size_t row = number / s->columns;
   s->panel = &p->panels[number];
   s->width = panel_width(p->width, s->columns);
   s->is_leftmost = number % s->columns == 0;
   s->left = SVG_LEFT + (double)(number % s->columns) * (s->width + SVG_BETWEEN);
-  s->upper = SVG_HEAD + head + (double)(number / s->columns) * each;
+  s->upper = SVG_HEAD + head + (double)row * each;
   s->height = each - head - lanes_height(s) - (s->rows > 1 ? 12 : 0);
 }
 
