@@ -17,7 +17,7 @@ endif()
 
 # The approximate seconds of tests that take more than one. Long tests start first, so that no processor waits for the
 # last of them. ./dev uses the file to estimate the remaining time.
-set(TIDEMARK_TEST_COSTS oracle=45 python=30 pytorch_versions=20 plot=20 survey=20 test_roundtrip=16 command=15
+set(TIDEMARK_TEST_COSTS oracle=45 python=30 pytorch_versions=20 plot=20 survey=20 view=30 page=8 page_browser=60 test_roundtrip=16 command=15
     install=15 preload=15
     command_numbers=14 fuzz_cpu=14 prop_device=12 cuts=10 dev=10 leaks=9 test_cpu_threads=9 fuzz_plan=8
     test_recordings=8 test_tide=8 test_verify_random=7 leaks_jobs=6 prop_tide=6 test_ledger=6 test_optimum=6
@@ -46,14 +46,14 @@ endfunction()
 set(TIDEMARK_TESTS_OF_ONE_THREAD prop_graph prop_ledger replay_fuzz_graph replay_fuzz_json
     replay_fuzz_minimalloc replay_fuzz_native replay_fuzz_options replay_fuzz_pickle replay_fuzz_pinned
     replay_fuzz_problem replay_fuzz_profile_plan replay_fuzz_rmm test_action test_base test_bins test_chrome
-    test_cpu_badinput test_cpu_fill test_crowds test_cut test_display test_dry test_emit test_folded test_format test_frames
+    test_cpu_badinput test_cpu_fill test_crowds test_curve test_cut test_display test_dry test_emit test_folded test_format test_frames
     test_graph_in_place test_graph_layout test_graph_lifetimes test_graph_roles test_help test_incremental test_json
     test_ledger test_lifetimes test_limit test_magazine test_memory_raw test_minimalloc test_native test_native_damage test_optimum
     test_open test_options test_pickle test_plan_pools test_planner_checks test_planner_faults test_planner_outputs
     test_planner_results test_planner_sizes test_pprof test_problem test_profile_auto test_profile_faults
     test_profile_file test_profile_optimum test_profile_plan test_profile_recordings test_profile_upstream
     test_profile_verify test_recorded test_recordings test_records test_refusals test_rmm
-    test_roundtrip test_size test_steps test_stitch test_survey test_tide_chaos test_timeline test_trace test_tree test_verify test_verify_random)
+    test_roundtrip test_size test_steps test_stitch test_survey test_tide_chaos test_timeline test_trace test_tree test_verify test_verify_random test_watch)
 
 # Programs whose own code takes most of the time: oracles and brute force.
 set(TIDEMARK_TESTS_THAT_COMPUTE "^(prop_|replay_fuzz_|test_(graph_layout|ledger|optimum|profile_optimum|verify_random)$)")
@@ -111,8 +111,10 @@ endforeach()
 find_program(TIDEMARK_PYTHON python3)
 mark_as_advanced(TIDEMARK_PYTHON)
 set(TIDEMARK_COMMAND_PARTS)
+set(TIDEMARK_VIEW_PARTS)
 if(TIDEMARK_SANITIZE STREQUAL "thread")
   set(TIDEMARK_COMMAND_PARTS plan whatif)  # the verbs that start threads
+  set(TIDEMARK_VIEW_PARTS settings)
 endif()
 if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
   tidemark_test(command "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run" ${TIDEMARK_COMMAND_PARTS})
@@ -139,9 +141,16 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
     tidemark_test(python "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/python/run" "${PROJECT_BINARY_DIR}")
     set_property(TEST python APPEND PROPERTY ENVIRONMENT "CC=${CMAKE_C_COMPILER}")
   endif()
+  tidemark_test(view "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/view" ${TIDEMARK_VIEW_PARTS})
   tidemark_test(survey "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/survey")
 elseif(TARGET tidemark_tool)
   message(STATUS "python3 not found: the tests of the command as a whole and of the Python package are off")
+endif()
+
+# The page of tidemark view: its modules in node, and whole pages in a browser.
+tidemark_test(page "${PROJECT_SOURCE_DIR}/tests/page/run")
+if(TARGET tidemark_tool)
+  tidemark_test(page_browser "${PROJECT_SOURCE_DIR}/tests/page/browser")
 endif()
 
 if(TIDEMARK_EXAMPLES)

@@ -45,8 +45,7 @@ struct tool_emit {
 // ---------------------------------------------------------------------------------------------------
 // JSON
 
-static void json_text_put(FILE* to, const char* text) {
-  const size_t bytes = strlen(text);
+void tool_json_put_text(FILE* to, const char* text, size_t bytes) {
   (void)fputc('"', to);
   for (size_t at = 0; at < bytes;) {
     uint32_t point = 0;
@@ -70,7 +69,7 @@ static void json_member(tool_emit* emit, const char* key) {
   if (emit->is_in_row) (void)fputs(" ", emit->out);
   else (void)fprintf(emit->out, "\n%*s", 2 * emit->depth, "");
   if (key == NULL) return;
-  json_text_put(emit->out, key);
+  tool_json_put_text(emit->out, key, strlen(key));
   (void)fputs(": ", emit->out);
 }
 
@@ -254,7 +253,7 @@ void tool_emit_text(tool_emit* emit, const char* key, const char* label, const c
     return;
   }
   json_member(emit, key);
-  json_text_put(emit->out, text);
+  tool_json_put_text(emit->out, text, strlen(text));
 }
 
 void tool_emit_format(tool_emit* emit, const char* key, const char* label, const char* format, ...) {
@@ -294,6 +293,25 @@ void tool_emit_open(tool_emit* emit, const char* key, const char* label) {
 void tool_emit_close(tool_emit* emit) {
   if (emit->is_json) json_close(emit, '}');
   else facts_flush(emit);
+}
+
+void tool_emit_open_list(tool_emit* emit, const char* key) {
+  if (emit->is_json) json_open(emit, key, '[');
+}
+
+void tool_emit_close_list(tool_emit* emit) {
+  if (emit->is_json) json_close(emit, ']');
+}
+
+void tool_emit_list_text(tool_emit* emit, const char* format, ...) {
+  if (!emit->is_json) return;
+  va_list arguments;
+  va_start(arguments, format);
+  char* const text = words_format(format, arguments);
+  va_end(arguments);
+  json_member(emit, NULL);
+  tool_json_put_text(emit->out, text, strlen(text));
+  free(text);
 }
 
 void tool_emit_table(tool_emit* emit, const char* key, const tool_column* columns, size_t count) {
@@ -378,14 +396,27 @@ void tool_emit_drop(tool_emit* emit) {
   free(emit);
 }
 
-int tool_emit_end(tool_emit* emit) {
+// Completes the text; false without memory.
+static bool emit_finish(tool_emit* emit) {
   if (emit->is_json) {
     json_close(emit, '}');
     (void)fputc('\n', emit->out);
   } else {
     facts_flush(emit);
   }
-  const bool is_whole = fflush(emit->out) == 0 && !ferror(emit->out);
+  return fflush(emit->out) == 0 && !ferror(emit->out);
+}
+
+char* tool_emit_take(tool_emit* emit) {
+  if (!emit_finish(emit)) tool_out_of_memory();
+  char* const text = strdup(emit->text);
+  if (text == NULL) tool_out_of_memory();
+  tool_emit_drop(emit);
+  return text;
+}
+
+int tool_emit_end(tool_emit* emit) {
+  const bool is_whole = emit_finish(emit);
   tool_progress_clear();
   const bool is_written = is_whole && fwrite(emit->text, 1, emit->bytes, stdout) == emit->bytes &&
                           fflush(stdout) == 0;

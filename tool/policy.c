@@ -54,6 +54,12 @@ const char* tool_policy_text(const tide_device_options* options, char out[TOOL_P
   return out;
 }
 
+const char* tool_policy_setting(const tide_device_options* options, char out[TOOL_POLICY_TEXT]) {
+  if (options->policy != TIDE_POLICY_TORCH) return tool_policy_text(options, out);
+  if (*tool_policy_settings(options, out) == '\0') (void)snprintf(out, TOOL_POLICY_TEXT, "(defaults)");
+  return out;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Limits
 

@@ -20,6 +20,12 @@ int tool_policy_parse(const char* text, tide_device_options* out);
 const char* tool_policy_settings(const tide_device_options* options, char out[TOOL_POLICY_TEXT]);
 const char* tool_policy_text(const tide_device_options* options, char out[TOOL_POLICY_TEXT]);
 
+// A setting as users know it: settings of PyTorch, "(defaults)", or a policy of Tidemark. Returns `out`.
+const char* tool_policy_setting(const tide_device_options* options, char out[TOOL_POLICY_TEXT]);
+
+// The command that runs a script on Tidemark's own allocator.
+#define TOOL_TIDE_COMMAND "python -m tidemark.torch script.py"
+
 // The value of --limit; TIDE_NO_LIMIT if there is none.
 int tool_limit_parse(const tool_call* call, uint64_t* out);
 

@@ -9,9 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "steps.h"
-
-#define REPORT_TOP 10     // rows of a table
 #define REPORT_LOSS 0.05  // share of reserved memory that fragmentation may cost without being reported
 
 static double report_utilisation(const tool_diagnosis* r) {
@@ -99,7 +96,15 @@ static void report_try(tool_diagnosis* r) {
   tool_costs_find(&r->trials, &r->recording, &r->why, &r->costs);
 }
 
-static void report_fini(tool_diagnosis* r) {
+int tool_diagnosis_find(tool_diagnosis* r) {
+  tool_sites_init(&r->sites, r->trace);
+  const int status = report_look(r);
+  if (status != TOOL_DONE) return status;
+  report_try(r);
+  return report_find_rooms(r);
+}
+
+void tool_diagnosis_fini(tool_diagnosis* r) {
   tide_replay_free(r->recording.replay);
   for (size_t i = 0; i < r->refusal_count; i++) {
     tool_refusal_fini(&r->refusals[i]);
@@ -280,7 +285,7 @@ static void finding_of_plan(const tool_diagnosis* r, tool_words* finding) {
                  (unsigned long long)r->peaks.reserved.bytes);
 }
 
-static void report_find(tool_diagnosis* r, tool_words* finding, tool_words* advice) {
+void tool_diagnosis_conclude(tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   *finding = *advice = (tool_words){ .length = 0 };
   if (tide_trace_get_about(r->trace).has_steps) finding_of_plan(r, finding);
   else if (!r->knows_reserved) finding_of_requests(r, finding, advice);
@@ -409,18 +414,14 @@ static void faults_emit(tool_emit* emit, const tool_diagnosis* r) {
   tool_recording_emit_odd(emit, odd);
 }
 
-static int report_answer(tool_diagnosis* r) {
+int tool_diagnosis_emit(tool_emit* emit, tool_diagnosis* r, const tool_steps* steps) {
   tool_words finding;
   tool_words advice;
-  tool_steps steps;
-  int status = tool_steps_init(&steps, r->call, r->trace, r->device, r->ledger, &r->sites);
-  if (status != TOOL_DONE) return status;
-  report_find(r, &finding, &advice);
-  tool_emit* const emit = tool_emit_begin(r->call);
+  tool_diagnosis_conclude(r, &finding, &advice);
   if (advice.length > 0) tool_emit_words(emit, "%s %s", finding.text, advice.text);
   else tool_emit_words(emit, "%s", finding.text);
-  tool_steps_emit_warning(emit, &steps);
-  status = tool_diagnosis_emit_timeline(emit, r);
+  tool_steps_emit_warning(emit, steps);
+  const int status = tool_diagnosis_emit_timeline(emit, r);
   tool_emit_text(emit, "finding", NULL, finding.text);
   tool_emit_text(emit, "advice", NULL, advice.length > 0 ? advice.text : NULL);
   tool_advice_emit(emit, &r->advice);
@@ -433,6 +434,15 @@ static int report_answer(tool_diagnosis* r) {
   tool_diagnosis_emit_costs(emit, r);
   tool_diagnosis_emit_ooms(emit, r);
   tool_diagnosis_emit_peak(emit, r);
+  return status;
+}
+
+static int report_answer(tool_diagnosis* r) {
+  tool_steps steps;
+  int status = tool_steps_init(&steps, r->call, r->trace, r->device, r->ledger, &r->sites);
+  if (status != TOOL_DONE) return status;
+  tool_emit* const emit = tool_emit_begin(r->call);
+  status = tool_diagnosis_emit(emit, r, &steps);
   tool_steps_emit_report(emit, r->call, &steps);
   tool_steps_fini(&steps);
   if (status == TOOL_DONE) status = tool_devices_emit(emit, r->call, r->trace, r->device, &r->peaks);
@@ -442,17 +452,12 @@ static int report_answer(tool_diagnosis* r) {
 }
 
 static int report_work(tool_diagnosis* r) {
-  int status = tool_top_parse(r->call, REPORT_TOP, &r->top);
+  int status = tool_top_parse(r->call, TOOL_DIAGNOSIS_TOP, &r->top);
   if (status == TOOL_DONE) status = tool_stacks_parse(r->call, &r->stacks);
   if (status == TOOL_DONE) status = tool_timeline_parse(r->call, &r->has_timeline);
   if (status == TOOL_DONE) status = tool_trace_read(r->call->operands[0], &r->trace);
-  if (status != TOOL_DONE) return status;
-  tool_sites_init(&r->sites, r->trace);
-  status = tool_device_choose(r->call, r->trace, &r->device);
-  if (status == TOOL_DONE) status = report_look(r);
-  if (status != TOOL_DONE) return status;
-  report_try(r);
-  status = report_find_rooms(r);
+  if (status == TOOL_DONE) status = tool_device_choose(r->call, r->trace, &r->device);
+  if (status == TOOL_DONE) status = tool_diagnosis_find(r);
   return status == TOOL_DONE ? report_answer(r) : status;
 }
 
@@ -460,7 +465,7 @@ static int report_run(const tool_call* call) {
   tool_diagnosis* const r = tool_alloc(1, sizeof *r);
   r->call = call;
   const int status = report_work(r);
-  report_fini(r);
+  tool_diagnosis_fini(r);
   tide_trace_free(r->trace);
   free(r);
   return status;

@@ -16,10 +16,12 @@
 #include "room.h"
 #include "sites.h"
 #include "stacks.h"
+#include "steps.h"
 #include "where.h"
 #include "why.h"
 
-#define TOOL_REFUSALS 3  // explained in detail
+#define TOOL_REFUSALS 3        // explained in detail
+#define TOOL_DIAGNOSIS_TOP 10  // rows of a table
 
 typedef struct tool_diagnosis {
   const tool_call* call;
@@ -72,6 +74,15 @@ void tool_words_add_share(tool_words* w, const char* before, double share, const
 int tool_timeline_parse(const tool_call* call, bool* out);
 int tool_diagnosis_emit_timeline(tool_emit* emit, const tool_diagnosis* r);
 
+// Finds everything about a device of a trace; call, trace, device, top and stacks must be set, and all else
+// zero. On failure it prints why and returns TOOL_USAGE. In both cases fini frees it, but not the trace.
+int tool_diagnosis_find(tool_diagnosis* r);
+void tool_diagnosis_fini(tool_diagnosis* r);
+// The finding and the advice, which may be empty.
+void tool_diagnosis_conclude(tool_diagnosis* r, tool_words* finding, tool_words* advice);
+// Everything but steps, leaks and other devices. On failure it prints why and returns TOOL_USAGE.
+int tool_diagnosis_emit(tool_emit* emit, tool_diagnosis* r, const tool_steps* steps);
+
 // Why memory is reserved at the peak: a paragraph, and everything (report_why.c). Prints nothing if segments
 // were not recorded.
 void tool_words_add_why(const tool_why* why, tool_words* w);
@@ -97,5 +108,7 @@ void tool_diagnosis_emit_rooms(tool_emit* emit, tool_diagnosis* r);
 
 // Why requests were refused; prints nothing if none was, or if reserved memory is unknown (report_ooms.c).
 void tool_diagnosis_emit_ooms(tool_emit* emit, tool_diagnosis* r);
+// A row for each refused request, only in JSON.
+void tool_diagnosis_emit_refusals(tool_emit* emit, const char* key, const tool_diagnosis* r);
 
 #endif

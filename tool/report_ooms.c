@@ -69,7 +69,7 @@ static void room_emit(tool_emit* emit, const tool_room* room) {
   tool_emit_text(emit, NULL, NULL, ways[room->way]);
 }
 
-static void refusals_emit_json(tool_emit* emit, const tool_diagnosis* r) {
+void tool_diagnosis_emit_refusals(tool_emit* emit, const char* key, const tool_diagnosis* r) {
   static const tool_column columns[] = {
     { "entry", NULL },         { "bytes", NULL },
     { "stream", NULL },        { "is_large", NULL },
@@ -82,7 +82,7 @@ static void refusals_emit_json(tool_emit* emit, const tool_diagnosis* r) {
     { "given_bytes", NULL },   { "is_least", NULL },
     { "way", NULL },
   };
-  tool_emit_table(emit, "oom_requests", columns, sizeof columns / sizeof columns[0]);
+  tool_emit_table(emit, key, columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < r->refusal_count; i++) {
     const tool_refusal* const refusal = &r->refusals[i];
     tool_emit_row(emit);
@@ -164,7 +164,7 @@ void tool_diagnosis_emit_ooms(tool_emit* emit, tool_diagnosis* r) {
   if (r->refusal_count == 0 || !r->knows_reserved) return;
   tool_emit_title(emit, "Refused requests");
   refusals_emit_words(emit, r);
-  if (r->call->is_json) refusals_emit_json(emit, r);
+  if (r->call->is_json) tool_diagnosis_emit_refusals(emit, "oom_requests", r);
   tool_emit_bool(emit, "is_device_full", NULL, r->limits.is_device_full);
   ranges_emit(emit, r);
   tool_diagnosis_emit_rooms(emit, r);

@@ -120,7 +120,7 @@ static size_t steps_highest(const tide_step* items, size_t count) {
   return highest;
 }
 
-static void steps_emit_table(tool_emit* emit, const tool_call* call, const tide_step* items, size_t count) {
+void tool_steps_emit_rows(tool_emit* emit, const char* key, const tool_call* call, const tool_steps* s) {
   static const tool_column columns[] = {
     { "step", "step" },
     { "is_whole", NULL },
@@ -133,10 +133,12 @@ static void steps_emit_table(tool_emit* emit, const tool_call* call, const tide_
     { "live", "live at the end" },
     { "peak_reserved", "reserved" },
   };
+  size_t count = 0;
+  const tide_step* const items = tide_steps_items(s->steps, &count);
   const size_t highest = steps_highest(items, count);
   const bool is_long = count > STEPS_ALL && !call->is_json;
   size_t number = 0;
-  tool_emit_table(emit, "rows", columns, sizeof columns / sizeof columns[0]);
+  tool_emit_table(emit, key, columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < count; i++) {
     number += items[i].is_whole;
     const bool is_middle = i >= STEPS_ENDS && i + STEPS_ENDS < count && i != highest;
@@ -152,7 +154,7 @@ static void steps_emit_table(tool_emit* emit, const tool_call* call, const tide_
 
 void tool_steps_emit(tool_emit* emit, const tool_call* call, const tool_steps* s, bool is_shown) {
   size_t count = 0;
-  const tide_step* const items = tide_steps_items(s->steps, &count);
+  (void)tide_steps_items(s->steps, &count);
   char how[TOOL_STEPS_HOW];
   if (!call->is_json && !is_shown) return;
   tool_emit_open(emit, "steps", "Steps");
@@ -167,7 +169,7 @@ void tool_steps_emit(tool_emit* emit, const tool_call* call, const tool_steps* s
         "%zu steps, found %s. \"at\" is how far into the step its peak is. A row without a number is "
         "what precedes the first step or follows the last.",
         tide_steps_whole(s->steps), how);
-  if (count > 0 || call->is_json) steps_emit_table(emit, call, items, count);
+  if (count > 0 || call->is_json) tool_steps_emit_rows(emit, "rows", call, s);
   tool_emit_close(emit);
 }
 
@@ -302,21 +304,27 @@ void tool_leaks_emit(tool_emit* emit, const tool_call* call, const tool_steps* s
 // ---------------------------------------------------------------------------------------------------
 // In the report
 
-void tool_steps_emit_warning(tool_emit* emit, const tool_steps* s) {
+const char* tool_steps_warning(const tool_steps* s, char out[TOOL_STEPS_WARNING]) {
   size_t count = 0;
   const tide_leak* const leaks = tide_steps_leaks(s->steps, &count);
   char size[TOOL_SIZE_TEXT];
   char place[TOOL_SITE_TEXT];
   char how[TOOL_STEPS_HOW];
-  if (count == 0) return;
+  if (count == 0) return NULL;
   double bytes = 0;
   for (size_t i = 0; i < count; i++) bytes += leaks[i].bytes_per_step;
   leak_place(s, &leaks[0], place);
-  tool_emit_words(
-      emit,
+  (void)snprintf(
+      out, TOOL_STEPS_WARNING,
       "Memory probably leaks: each step adds %s that are never released, most of it from %s. There are %zu "
       "steps, found %s. tidemark leaks shows more.",
       tool_size_text(bytes_of_real(bytes), size), place, tide_steps_whole(s->steps), tool_steps_how(s, how));
+  return out;
+}
+
+void tool_steps_emit_warning(tool_emit* emit, const tool_steps* s) {
+  char text[TOOL_STEPS_WARNING];
+  if (tool_steps_warning(s, text) != NULL) tool_emit_words(emit, "%s", text);
 }
 
 void tool_steps_emit_report(tool_emit* emit, const tool_call* call, const tool_steps* s) {

@@ -36,6 +36,9 @@ const char* tool_steps_why_not(const tool_steps* steps, char out[TOOL_STEPS_HOW]
 // middle of a long table left out.
 void tool_steps_emit(tool_emit* emit, const tool_call* call, const tool_steps* steps, bool is_shown);
 
+// All steps, as a table under `key`; in text with the middle of a long table left out.
+void tool_steps_emit_rows(tool_emit* emit, const char* key, const tool_call* call, const tool_steps* steps);
+
 // The number of suspected leaks of at least `least` bytes per step, on `count` devices; a table of them,
 // under "leaks"; and in text their stacks.
 size_t tool_leaks_count(const tool_steps* steps, size_t count, uint64_t least);
@@ -45,6 +48,9 @@ void tool_leaks_emit(tool_emit* emit, const tool_call* call, const tool_steps* s
 // For tidemark report: a sentence if memory leaks; then the steps, in text only with --steps or --step, and
 // the leaks in JSON.
 void tool_steps_emit_warning(tool_emit* emit, const tool_steps* steps);
+// The same sentence; NULL if nothing leaks.
+#define TOOL_STEPS_WARNING (TOOL_SITE_TEXT + TOOL_STEPS_HOW + 256)
+const char* tool_steps_warning(const tool_steps* steps, char out[TOOL_STEPS_WARNING]);
 void tool_steps_emit_report(tool_emit* emit, const tool_call* call, const tool_steps* steps);
 
 // The option --step of a verb.

@@ -198,6 +198,9 @@ int tool_emit_end(tool_emit* emit);
 // Discards the answer. Nothing is printed before the end, so a verb that fails leaves no partial answer.
 void tool_emit_drop(tool_emit* emit);
 
+// Ends the answer and returns its text instead of printing it; freed by free().
+char* tool_emit_take(tool_emit* emit);
+
 // A heading, only in text.
 void tool_emit_title(tool_emit* emit, const char* format, ...) __attribute__((format(printf, 2, 3)));
 // A paragraph, wrapped to the width of the terminal (at most 100), only in text.
@@ -242,6 +245,15 @@ void tool_emit_list(tool_emit* emit, const char* key, const double* values, size
 void tool_emit_open(tool_emit* emit, const char* key, const char* label);
 void tool_emit_close(tool_emit* emit);
 
+// Begins and ends a list of values, objects or lists, whose members have no keys; only in JSON.
+void tool_emit_open_list(tool_emit* emit, const char* key);
+void tool_emit_close_list(tool_emit* emit);
+// A text as a member of such a list.
+void tool_emit_list_text(tool_emit* emit, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+// Writes a text of any bytes as one of JSON, in quotation marks.
+void tool_json_put_text(FILE* to, const char* text, size_t bytes);
+
 // A table: a list of objects under `key` in JSON, columns with headings in text. Begin it with its columns;
 // then emit for each row one value per column, in their order, with the calls above and NULL for key and
 // label. In text, numbers are aligned to the right; the last text column is truncated at the width of the
@@ -278,5 +290,6 @@ extern const tool_verb tool_diff;
 extern const tool_verb tool_survey;
 extern const tool_verb tool_machines;
 extern const tool_verb tool_top;
+extern const tool_verb tool_view;
 
 #endif

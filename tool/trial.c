@@ -117,6 +117,8 @@ static uint64_t workers_most(trial_workers* workers, const tool_trial* row) {
 // The replay for the figures.
 static bool trial_measure(trial_workers* workers, tool_trial* row) {
   tide_replay_options options = trial_options(row, workers->trials->limit);
+  options.curve = row->curve;
+  options.curve_count = workers->trials->curve_count;
   options.stops_at_oom = workers->trials->most != NULL;
   if (options.stops_at_oom) options.stops_above = workers_most(workers, row);
   row->result = (tide_replay_result)TIDE_REPLAY_RESULT_INIT;

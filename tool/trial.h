@@ -20,6 +20,7 @@ typedef struct tool_trial {
   uint64_t smallest_bytes;    // the smallest memory in which it runs; 0: not found, or not searched
   uint64_t smallest_ns;       // cost of the driver calls in that memory
   tide_status status;         // of the replay; `text` says more
+  uint64_t* curve;            // (optional) of tide_replay_options, under the limit; owned by the user
   char text[256];
 } tool_trial;
 
@@ -31,6 +32,7 @@ struct tool_trials {
   uint64_t limit;       // TIDE_NO_LIMIT: none
   bool is_quick;        // skip the search for the smallest memory
   size_t threads;       // to use at most; 0: one for each processor
+  size_t curve_count;   // parts of the curves
   // (optional) The most that a row may reserve to be of use, by the rows that are done. Its replay stops
   // above that, or at a refused request. TIDE_NO_LIMIT: any amount.
   uint64_t (*most)(const tool_trials* trials, const tool_trial* row);

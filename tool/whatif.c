@@ -27,8 +27,6 @@ static const tool_option options[] = {
   { NULL, 0, NULL, NULL },
 };
 
-#define TIDE_COMMAND "python -m tidemark.torch script.py"
-
 typedef struct whatif {
   tool_trials trials;
   tool_recording recording;
@@ -175,12 +173,6 @@ static const char* row_remark(const whatif* w, const tool_trial* row) {
   return w->recording.is_repeated ? "  (recorded setting)" : "  (recorded, not reproduced)";
 }
 
-// A setting as PyTorch has it, or a policy of Tidemark.
-static const char* setting_text(const tide_device_options* device, char out[TOOL_POLICY_TEXT]) {
-  if (device->policy != TIDE_POLICY_TORCH) return tool_policy_text(device, out);
-  return *tool_policy_settings(device, out) != '\0' ? out : "(defaults)";
-}
-
 static void row_emit_names(tool_emit* emit, const whatif* w, const tool_trial* row) {
   char text[TOOL_POLICY_TEXT];
   tool_emit_text(emit, NULL, NULL, tool_policy_names[row->device.policy]);
@@ -191,7 +183,7 @@ static void row_emit_names(tool_emit* emit, const whatif* w, const tool_trial* r
   tool_emit_uint(emit, NULL, NULL, row->result.peak_allocated);
   tool_emit_bool(emit, NULL, NULL, tool_trial_fits(row));
   tool_emit_uint_if(emit, row->result.ooms > 0, NULL, NULL, row->result.first_oom);
-  tool_emit_format(emit, NULL, NULL, "%s%s", setting_text(&row->device, text), row_remark(w, row));
+  tool_emit_format(emit, NULL, NULL, "%s%s", tool_policy_setting(&row->device, text), row_remark(w, row));
 }
 
 static void row_emit_smallest(tool_emit* emit, const tool_trial* row) {
@@ -253,7 +245,7 @@ static void islands_emit(tool_emit* emit, const whatif* w) {
         emit,
         "%s does not fit %s, although it fits %s: with this setting, the limit decides when memory is "
         "given back.",
-        setting_text(&row->device, text), sizes[0], sizes[1]);
+        tool_policy_setting(&row->device, text), sizes[0], sizes[1]);
   }
 }
 
@@ -310,14 +302,14 @@ static void keep_emit(tool_emit* emit, const whatif* w) {
   if (least == NULL || recorded == 0 || !tool_is_clearly_less(least->smallest_bytes, recorded)) return;
   tool_size_pair(least->smallest_bytes, recorded, sizes[0], sizes[1]);
   tool_emit_words(emit, "If memory is short, set %s: it needs at least %s, the recorded setting %s.",
-                  setting_text(&least->device, text), sizes[0], sizes[1]);
+                  tool_policy_setting(&least->device, text), sizes[0], sizes[1]);
 }
 
 static void least_words(tool_words* words, const char* before, const tool_trial* least) {
   char text[TOOL_POLICY_TEXT];
   if (least == NULL) return;
   tool_words_add_size(words, before, least->smallest_bytes, "");
-  tool_words_add(words, ", with %s.", setting_text(&least->device, text));
+  tool_words_add(words, ", with %s.", tool_policy_setting(&least->device, text));
 }
 
 // No PyTorch setting runs in the limit; a policy of Tidemark may.
@@ -343,9 +335,9 @@ static void tide_emit(tool_emit* emit, const whatif* w) {
   char size[TOOL_SIZE_TEXT];
   const bool is_better = tide != NULL && w->advice.verdict != TOOL_VERDICT_UNKNOWN && tool_trial_fits(tide) &&
                          (recorded == 0 || tool_is_clearly_less(tide->result.peak_reserved, recorded));
-  tool_emit_text(emit, "tide_command", NULL, is_better ? TIDE_COMMAND : NULL);
+  tool_emit_text(emit, "tide_command", NULL, is_better ? TOOL_TIDE_COMMAND : NULL);
   if (!is_better) return;
-  tool_emit_title(emit, TIDE_COMMAND);
+  tool_emit_title(emit, TOOL_TIDE_COMMAND);
   tool_emit_words(emit,
                   "With Tidemark's own allocator (policy tide), the same requests reserve %s at the peak.",
                   tool_size_text(tide->result.peak_reserved, size));

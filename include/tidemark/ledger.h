@@ -236,5 +236,48 @@ typedef struct tide_growth {
 TIDE_API TIDE_NODISCARD tide_status tide_ledger_explain(
     tide_ledger* ledger, uint64_t at, bool (*on_growth)(void* user, const tide_growth* growth), void* user);
 
+// ---------------------------------------------------------------------------------------------------
+// Everything that happened to segments and blocks, in one pass
+
+typedef enum tide_ledger_event {
+  TIDE_LEDGER_BEGINS = 0,   // it exists from now on
+  TIDE_LEDGER_WAITS = 1,    // a block was released, and waits for other streams
+  TIDE_LEDGER_CHANGES = 2,  // a block has other bytes: an entry showed that its size had been a wrong guess
+  TIDE_LEDGER_ENDS = 3      // it does not exist any more
+} tide_ledger_event;
+
+// A range of reserved memory: what one entry added; or of one or several such ranges, what was removed.
+typedef struct tide_ledger_range {
+  uint64_t address;
+  uint64_t bytes;
+  uint64_t stream;
+  uint32_t pool;
+  uint32_t stack;
+  uint32_t cause;  // a tide_growth_cause; of a range that ends, always TIDE_GROWTH_UNKNOWN
+  bool is_large;
+  bool is_expandable;
+  bool is_invented;  // for an allocation outside of all segments
+} tide_ledger_range;
+
+// Called with the number of the entry, or TIDE_LEDGER_BEFORE for what existed before the first. Any function
+// may be NULL. The ledger must not be used in them.
+typedef struct tide_ledger_watcher {
+  uint32_t size;  // set by TIDE_LEDGER_WATCHER_INIT
+  void (*on_range)(void* user, tide_ledger_event event, uint64_t at, const tide_ledger_range* range);
+  // A block that begins is in the state ALLOCATED; or PENDING, if it waited before the first entry.
+  void (*on_block)(void* user, tide_ledger_event event, uint64_t at, const tide_ledger_block* block);
+  void (*on_entry)(void* user, const tide_ledger_totals* totals);  // after an entry, and before the first
+  void* user;                                                      // passed to all of them
+} tide_ledger_watcher;
+#define TIDE_LEDGER_WATCHER_INIT TIDE_SIZED(tide_ledger_watcher)
+
+// Follows all entries from the beginning and reports every change in order. The bytes of ranges and of blocks
+// that exist after an entry add up to the totals there. Afterwards the ledger is at the end. A cause is
+// TIDE_GROWTH_UNKNOWN also for growths after many others, because each costs O(segments).
+// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY, after some changes were reported.
+// Cost:    O(n log m) for n entries and m blocks, and O(1) for each change.
+TIDE_API TIDE_NODISCARD tide_status tide_ledger_watch(tide_ledger* ledger,
+                                                      const tide_ledger_watcher* watcher);
+
 TIDE_END_DECLS
 #endif

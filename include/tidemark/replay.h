@@ -61,6 +61,10 @@ typedef struct tide_replay_options {
   // Ends the run soon after it has reserved more bytes than this; TIDE_NO_LIMIT: never. The result's
   // peak_reserved is above it if, and only if, that of the whole run is. Not possible with `checks`.
   uint64_t stops_above;
+  // (optional) Gets reserved memory over time: curve[i] is the most that was reserved at an entry from
+  // i * entries / curve_count on and before that of i + 1. Not possible with `checks`.
+  uint64_t* curve;
+  size_t curve_count;
 } tide_replay_options;
 // clang-format off
 #define TIDE_REPLAY_OPTIONS_INIT                                                                  \
@@ -70,7 +74,8 @@ typedef struct tide_replay_options {
     TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(scale, 1), \
     TIDE_FIELD(scales_all, false), TIDE_FIELD(infers_limit, false), \
     TIDE_FIELD(has_one_stream, false), TIDE_FIELD(has_one_pool, false), \
-    TIDE_FIELD(never_waits, false), TIDE_FIELD(stops_above, TIDE_NO_LIMIT) }
+    TIDE_FIELD(never_waits, false), TIDE_FIELD(stops_above, TIDE_NO_LIMIT), \
+    TIDE_FIELD(curve, NULL), TIDE_FIELD(curve_count, 0) }
 // clang-format on
 
 #define TIDE_REPLAY_TENTHS 10

@@ -25,8 +25,7 @@ static tide__span span_of_entry(const tide_trace_entry* entry, uint64_t number) 
   return span;
 }
 
-static tide__oddity follow_new_span(tide__layout* layout, const tide__finals* finals,
-                                    const tide_trace_entry* entry, uint64_t number) {
+tide__span tide__follow_span(const tide__finals* finals, const tide_trace_entry* entry, uint64_t number) {
   tide__span span = span_of_entry(entry, number);
   const tide_trace_segment* const final = tide__finals_of_entry(finals, entry, number);
   if (final != NULL) {
@@ -34,6 +33,12 @@ static tide__oddity follow_new_span(tide__layout* layout, const tide__finals* fi
     if (!span.is_pool_known) span.pool = final->pool;
     span.is_pool_known = true;
   }
+  return span;
+}
+
+static tide__oddity follow_new_span(tide__layout* layout, const tide__finals* finals,
+                                    const tide_trace_entry* entry, uint64_t number) {
+  const tide__span span = tide__follow_span(finals, entry, number);
   return tide__layout_add_span(layout, &span);
 }
 
@@ -50,7 +55,7 @@ static tide__oddity follow_alloc(tide__layout* layout, const tide_trace_entry* e
 static tide__oddity follow_request(tide__layout* layout, const tide_trace_entry* entry) {
   tide__tile* const tile = tide__layout_find(layout, entry->address);
   if (tile == NULL || tile->state != TIDE_BLOCK_ALLOCATED) return TIDE__ODD_UNKNOWN;
-  tide__layout_set_state(layout, tile, TIDE_BLOCK_PENDING);
+  tide__layout_let_wait(layout, tile);
   return TIDE__ODD_NONE;
 }
 

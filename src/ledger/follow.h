@@ -11,6 +11,9 @@
 tide__oddity tide__follow_entry(tide__layout* layout, const tide__finals* finals,
                                 const tide_trace_entry* entry, uint64_t number);
 
+// The range that a SEGMENT_ALLOC or SEGMENT_MAP adds.
+tide__span tide__follow_span(const tide__finals* finals, const tide_trace_entry* entry, uint64_t number);
+
 // The state before the first entry, found from the end.
 typedef struct tide__before {
   tide__span* spans;  // owned; by address

@@ -143,12 +143,36 @@ static tide__tile* tile_merge(tide__layout* layout, tide__tile* tile) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Telling
+
+// Nobody is told most of the time, and then these cost a test.
+__attribute__((cold, noinline)) static void watch_tell_tile(const tide__layout_watch* watch,
+                                                            tide_ledger_event event, const tide__tile* tile) {
+  watch->on_tile(watch->user, event, tile);
+}
+
+static inline void tile_tell(const tide__layout* layout, tide_ledger_event event, const tide__tile* tile) {
+  if (layout->watch != NULL) watch_tell_tile(layout->watch, event, tile);
+}
+
+static void range_tell(const tide__layout* layout, tide_ledger_event event, const tide__span* span,
+                       uint64_t from, uint64_t to) {
+  if (layout->watch != NULL) layout->watch->on_range(layout->watch->user, event, span, from, to);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Requests
 
 void tide__layout_set_state(tide__layout* layout, tide__tile* tile, tide_block_state state) {
   if (tile->state == TIDE_BLOCK_ALLOCATED) layout->totals.allocated_bytes -= tile->bytes;
   tile->state = (uint8_t)state;
   if (tile->state == TIDE_BLOCK_ALLOCATED) layout->totals.allocated_bytes += tile->bytes;
+}
+
+void tide__layout_let_wait(tide__layout* layout, tide__tile* tile) {
+  layout->totals.allocated_bytes -= tile->bytes;
+  tile->state = TIDE_BLOCK_PENDING;
+  tile_tell(layout, TIDE_LEDGER_WAITS, tile);
 }
 
 // Gives an inactive tile to a request.
@@ -162,11 +186,13 @@ static void tile_occupy(tide__layout* layout, tide__tile* tile, const tide__plac
   totals->requested_bytes += tile->requested_bytes;
   totals->active_bytes += tile->bytes;
   tide__layout_set_state(layout, tile, placing->state);
+  tile_tell(layout, TIDE_LEDGER_BEGINS, tile);
 }
 
 // Makes a tile inactive without merging it.
 static void tile_vacate(tide__layout* layout, tide__tile* tile) {
   tide_ledger_totals* const totals = &layout->totals;
+  tile_tell(layout, TIDE_LEDGER_ENDS, tile);
   tide__layout_set_state(layout, tile, TIDE_BLOCK_INACTIVE);
   totals->live_count--;
   totals->live_bytes -= tide__request_bytes(tile->requested_bytes);
@@ -203,6 +229,7 @@ static void span_delete(tide__layout* layout, tide__span* span) {
 
 // Removes a range from the span that contains it. What is behind the range becomes a span of its own.
 static void span_shrink(tide__layout* layout, tide__span* span, uint64_t from, uint64_t to) {
+  range_tell(layout, TIDE_LEDGER_ENDS, span, from, to);
   if (to < span_end(span)) {
     tide__span upper = *span;
     upper.node.key = to;
@@ -292,6 +319,7 @@ tide__oddity tide__layout_add_span(tide__layout* layout, const tide__span* span)
   tile->is_made_up = span->is_made_up;
   layout->totals.reserved_bytes += span->bytes;
   tide__span* added = span_insert(layout, span);
+  range_tell(layout, TIDE_LEDGER_BEGINS, added, address, span_end(added));
   if (span->is_expandable) {
     tide__span* const lower = address > 0 ? span_around(layout, address - 1) : NULL;
     added = span_join(layout, lower, added);
@@ -361,9 +389,12 @@ static tide__tile* tile_trim(tide__layout* layout, tide__tile* tile, uint64_t ad
     tile->bytes -= rest;
     span->bytes -= rest;
     layout->totals.reserved_bytes -= rest;
+    tile_tell(layout, TIDE_LEDGER_CHANGES, tile);
+    range_tell(layout, TIDE_LEDGER_ENDS, span, address, address + rest);
     return NULL;
   }
   tide__tile* const upper = tile_cut(layout, tile, address);
+  tile_tell(layout, TIDE_LEDGER_CHANGES, tile);
   upper->state = TIDE_BLOCK_INACTIVE;
   return tile_merge(layout, upper);
 }
@@ -401,6 +432,7 @@ static tide__tile* room_cut_front(tide__layout* layout, tide__tile* tile, uint64
   before->bytes += rest;
   layout->totals.active_bytes += rest;
   if (before->state == TIDE_BLOCK_ALLOCATED) layout->totals.allocated_bytes += rest;
+  tile_tell(layout, TIDE_LEDGER_CHANGES, before);
   tile_delete(layout, tile);
   return room;
 }

@@ -59,6 +59,13 @@ typedef struct tide__tile {
   bool is_made_up;
 } tide__tile;
 
+// Is told about every change. A range that begins is one that was added, before it is merged with others.
+typedef struct tide__layout_watch {
+  void (*on_tile)(void* user, tide_ledger_event event, const tide__tile* tile);
+  void (*on_range)(void* user, tide_ledger_event event, const tide__span* span, uint64_t from, uint64_t to);
+  void* user;
+} tide__layout_watch;
+
 // [L3] totals are the sums over spans and over tiles that are not inactive
 typedef struct tide__layout {
   const tide_heap* heap;     // borrowed until fini
@@ -72,6 +79,7 @@ typedef struct tide__layout {
   uint64_t generation;        // of the sums of spans; at least 1
   tide__stock span_stock;
   tide__stock tile_stock;
+  const tide__layout_watch* watch;  // borrowed; NULL: nobody is told
 } tide__layout;
 
 // What a change contradicted.
@@ -112,8 +120,10 @@ bool tide__layout_has_room(const tide__layout* layout, uint64_t address, uint64_
 
 // The active block that begins at an address, or NULL.
 tide__tile* tide__layout_find(tide__layout* layout, uint64_t address);
-// Between ALLOCATED and PENDING.
+// Between ALLOCATED and PENDING. Nobody is told.
 void tide__layout_set_state(tide__layout* layout, tide__tile* tile, tide_block_state state);
+// From ALLOCATED to PENDING.
+void tide__layout_let_wait(tide__layout* layout, tide__tile* tile);
 // Makes a block inactive and merges it with its neighbours.
 void tide__layout_release(tide__layout* layout, tide__tile* tile);
 

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "ledger/growths.h"
 #include "trace/limit.h"
 
@@ -26,7 +27,8 @@ struct tide_ledger {
   const tide_trace_entry* entries;
   uint64_t entry_count;
   uint64_t next;
-  bool is_lost;  // no memory for the state before the first entry
+  bool is_lost;                     // no memory for the state before the first entry
+  const tide__layout_watch* watch;  // of the layout; NULL but in tide_ledger_watch()
   tide__rules rules;
   tide__layout layout;
   tide__finals finals;
@@ -41,6 +43,7 @@ struct tide_ledger {
 static tide_status ledger_rewind(tide_ledger* ledger) {
   tide__layout_fini(&ledger->layout);
   tide__layout_init(&ledger->layout, ledger->heap, &ledger->rules);
+  ledger->layout.watch = ledger->watch;
   ledger->next = 0;
   ledger->is_lost = true;
   TIDE_TRY(tide__before_load(&ledger->before, &ledger->layout));
@@ -375,5 +378,137 @@ tide_status tide_ledger_explain(tide_ledger* ledger, uint64_t at,
   tide__growths_init(&growths, ledger->heap);
   const tide_status status = ledger_explain(ledger, &growths, at, on_growth, user);
   tide__growths_fini(&growths);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Watching
+
+#define WATCH_VISITS ((uint64_t)1 << 26)  // of segments, to find causes
+
+typedef struct ledger_watch {
+  tide_ledger* ledger;  // borrowed during the call, like the next
+  const tide_ledger_watcher* watcher;
+  tide__growths growths;
+  tide_growth growth;  // the last one that was judged
+  uint64_t growth_at;  // its number; TIDE_LEDGER_BEFORE: none
+  uint64_t visits;     // of segments, so far
+} ledger_watch;
+
+static uint64_t watch_number(const ledger_watch* w) {
+  return w->ledger->is_lost ? TIDE_LEDGER_BEFORE : w->ledger->next;
+}
+
+static void watch_on_tile(void* user, tide_ledger_event event, const tide__tile* tile) {
+  const ledger_watch* const w = user;
+  if (w->watcher->on_block == NULL) return;
+  const tide_ledger_block block = block_of_tile(tile);
+  w->watcher->on_block(w->watcher->user, event, watch_number(w), &block);
+}
+
+static uint32_t watch_cause(const ledger_watch* w, uint64_t at) {
+  if (at == TIDE_LEDGER_BEFORE) return TIDE_GROWTH_BEFORE;
+  return w->growth_at == at ? w->growth.cause : (uint32_t)TIDE_GROWTH_UNKNOWN;
+}
+
+static void watch_on_range(void* user, tide_ledger_event event, const tide__span* span, uint64_t from,
+                           uint64_t to) {
+  const ledger_watch* const w = user;
+  const uint64_t at = watch_number(w);
+  if (w->watcher->on_range == NULL) return;
+  const tide_ledger_range range = {
+    .address = from,
+    .bytes = to - from,
+    .stream = span->stream,
+    .pool = span->pool,
+    .stack = span->stack,
+    .cause = event == TIDE_LEDGER_BEGINS && !span->is_made_up ? watch_cause(w, at) : TIDE_GROWTH_UNKNOWN,
+    .is_large = span->is_large,
+    .is_expandable = span->is_expandable,
+    .is_invented = span->is_made_up,
+  };
+  w->watcher->on_range(w->watcher->user, event, at, &range);
+}
+
+static bool entry_grows(const tide_trace_entry* entry) {
+  return entry->action == TIDE_ACTION_SEGMENT_ALLOC || entry->action == TIDE_ACTION_SEGMENT_MAP;
+}
+
+// Finds the cause of the growth by the next entry. Ranges that were mapped for one request have one cause.
+static tide_status watch_judge(ledger_watch* w) {
+  tide_ledger* const ledger = w->ledger;
+  const uint64_t at = ledger->next;
+  const tide__span span = tide__follow_span(&ledger->finals, &ledger->entries[at], at);
+  tide_growth growth = { .at = at,
+                         .stream = span.stream,
+                         .pool = span.pool,
+                         .request_at = TIDE_LEDGER_BEFORE,
+                         .cause = TIDE_GROWTH_UNKNOWN,
+                         .is_large = span.is_large,
+                         .is_expandable = span.is_expandable };
+  tide__growth_find_request(&growth, &ledger->rules, ledger->entries, ledger->entry_count);
+  const bool is_same = tide__growth_first(&growth, ledger->entries) < at &&
+                       growth.request_at == w->growth.request_at && w->growth_at == at - 1;
+  if (is_same) growth.cause = w->growth.cause;
+  else if (w->visits < WATCH_VISITS) TIDE_TRY(tide__growth_judge(&w->growths, &ledger->layout, &growth));
+  if (!is_same) w->visits += ledger->layout.totals.segment_count;
+  w->growth = growth;
+  w->growth_at = at;
+  return TIDE_OK;
+}
+
+static void watch_tell_totals(const ledger_watch* w) {
+  if (w->watcher->on_entry == NULL) return;
+  const tide_ledger_totals totals = tide_ledger_get_totals(w->ledger);
+  w->watcher->on_entry(w->watcher->user, &totals);
+}
+
+// Follows the entries before the next growth, `end`. Either notes which spans they change, or forgets all
+// sums, whichever is cheaper.
+static tide_status watch_follow(ledger_watch* w, uint64_t end) {
+  tide_ledger* const ledger = w->ledger;
+  const tide_ledger_totals* const totals = &ledger->layout.totals;
+  const uint64_t blocks = totals->live_count + totals->segment_count;
+  const bool is_near = end - ledger->next <= blocks / LEDGER_NOTES_SHARE;
+  while (ledger->next < end) {
+    tide__oddity odd = TIDE__ODD_NONE;
+    TIDE_TRY(ledger_step(ledger, &odd));
+    if (is_near) tide__growths_touch(&ledger->layout, &ledger->entries[ledger->next - 1]);
+    watch_tell_totals(w);
+  }
+  if (!is_near) ledger->layout.generation++;
+  return TIDE_OK;
+}
+
+static tide_status watch_run(ledger_watch* w) {
+  tide_ledger* const ledger = w->ledger;
+  TIDE_TRY(ledger_rewind(ledger));
+  watch_tell_totals(w);
+  while (ledger->next < ledger->entry_count) {
+    uint64_t end = ledger->next;
+    while (end < ledger->entry_count && !entry_grows(&ledger->entries[end])) end++;
+    TIDE_TRY(watch_follow(w, end));
+    if (end == ledger->entry_count) break;
+    if (w->watcher->on_range != NULL) TIDE_TRY(watch_judge(w));
+    tide__oddity odd = TIDE__ODD_NONE;
+    TIDE_TRY(ledger_step(ledger, &odd));
+    tide__growths_touch(&ledger->layout, &ledger->entries[end]);
+    watch_tell_totals(w);
+  }
+  return TIDE_OK;
+}
+
+tide_status tide_ledger_watch(tide_ledger* ledger, const tide_ledger_watcher* watcher) {
+  TIDE_REQUIRE(ledger != NULL && watcher != NULL, TIDE_ERR_ARGUMENT, "ledger_watch: %s is NULL",
+               ledger == NULL ? "ledger" : "watcher");
+  tide_ledger_watcher whole = TIDE_LEDGER_WATCHER_INIT;
+  TIDE_TRY(tide__sized_read("ledger_watch", watcher, &whole, sizeof whole));
+  ledger_watch w = { .ledger = ledger, .watcher = &whole, .growth_at = TIDE_LEDGER_BEFORE };
+  const tide__layout_watch watch = { watch_on_tile, watch_on_range, &w };
+  tide__growths_init(&w.growths, ledger->heap);
+  ledger->watch = &watch;
+  const tide_status status = watch_run(&w);
+  ledger->watch = ledger->layout.watch = NULL;
+  tide__growths_fini(&w.growths);
   return status;
 }

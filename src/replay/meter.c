@@ -7,6 +7,7 @@
 #include "replay/meter.h"
 
 #include "base/arith.h"
+#include "base/error.h"
 
 enum {
   METER_RAW_ALLOC,
@@ -37,8 +38,19 @@ static size_t tenth_end(const tide__script* script, size_t tenth) {
   return tide__script_find(script, script->entry_count * (tenth + 1) / TIDE_REPLAY_TENTHS);
 }
 
+// The first step of the part after a part of the curve. The product fits: there are below 2^27 entries.
+static size_t part_end(const tide__stage* stage, size_t part) {
+  const tide_replay_options* const options = stage->options;
+  if (options->curve == NULL || part >= options->curve_count) return SIZE_MAX;
+  if (part + 1 == options->curve_count) return stage->script->step_count;
+  const uint64_t share = (uint64_t)stage->script->entry_count * (part + 1) / options->curve_count;
+  return tide__script_find(stage->script, (size_t)share);
+}
+
 void tide__meter_init(tide__meter* meter, const tide__stage* stage) {
-  *meter = (tide__meter){ .stage = stage, .next = tenth_end(stage->script, 0) };
+  *meter = (tide__meter){ .stage = stage, .tenth_end = tenth_end(stage->script, 0) };
+  meter->part_end = part_end(stage, 0);
+  meter->next = tide__min(meter->tenth_end, meter->part_end);
   for (size_t i = 0; i < TIDE__METER_CALLS; i++) {
     meter->before[i] = tide_machine_call_stats(stage->machine, meter_calls[i]);
   }
@@ -80,12 +92,36 @@ static void meter_read(tide__meter* meter, tide_replay_result* result) {
   result->driver_ns += ns;
 }
 
-void tide__meter_tick(tide__meter* meter, size_t at, tide_replay_result* result) {
-  while (meter->tenth + 1 < TIDE_REPLAY_TENTHS && at >= meter->next) {
+// The peaks since the last part of the curve, or of the whole run.
+static tide_status meter_take_peaks(const tide__stage* stage, tide_replay_result* result,
+                                    tide_device_stats* stats) {
+  TIDE_TRY(tide_device_get_stats(stage->device, stats));
+  const uint64_t reserved = (uint64_t)stats->reserved_bytes[TIDE_STAT_ALL].peak;
+  const uint64_t blocks = (uint64_t)stats->allocated_bytes[TIDE_STAT_ALL].peak;
+  result->peak_reserved = tide__max(result->peak_reserved, reserved);
+  result->peak_blocks = tide__max(result->peak_blocks, blocks);
+  return TIDE_OK;
+}
+
+static tide_status meter_end_part(tide__meter* meter, tide_replay_result* result) {
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  TIDE_TRY(meter_take_peaks(meter->stage, result, &stats));
+  meter->stage->options->curve[meter->part] = (uint64_t)stats.reserved_bytes[TIDE_STAT_ALL].peak;
+  tide_device_reset_peaks(meter->stage->device);
+  meter->part++;
+  meter->part_end = part_end(meter->stage, meter->part);
+  return TIDE_OK;
+}
+
+tide_status tide__meter_tick(tide__meter* meter, size_t at, tide_replay_result* result) {
+  while (at >= meter->part_end) TIDE_TRY(meter_end_part(meter, result));
+  while (meter->tenth + 1 < TIDE_REPLAY_TENTHS && at >= meter->tenth_end) {
     meter_read(meter, result);
     meter->tenth++;
-    meter->next = tenth_end(meter->stage->script, meter->tenth);
+    meter->tenth_end = tenth_end(meter->stage->script, meter->tenth);
   }
+  meter->next = tide__min(meter->tenth_end, meter->part_end);
+  return TIDE_OK;
 }
 
 static uint64_t script_span_ns(const tide__script* script) {
@@ -97,10 +133,7 @@ static uint64_t script_span_ns(const tide__script* script) {
 
 static tide_status meter_take_stats(const tide__stage* stage, tide_replay_result* result) {
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
-  const tide_status status = tide_device_get_stats(stage->device, &stats);
-  if (status != TIDE_OK) return status;
-  result->peak_reserved = (uint64_t)stats.reserved_bytes[TIDE_STAT_ALL].peak;
-  result->peak_blocks = (uint64_t)stats.allocated_bytes[TIDE_STAT_ALL].peak;
+  TIDE_TRY(meter_take_peaks(stage, result, &stats));
   result->driver_allocs = (uint64_t)stats.num_device_alloc;
   result->driver_frees = (uint64_t)stats.num_device_free;
   result->retries = (uint64_t)stats.num_alloc_retries;
@@ -110,7 +143,7 @@ static tide_status meter_take_stats(const tide__stage* stage, tide_replay_result
 tide_status tide__meter_finish(tide__meter* meter, size_t at, tide_replay_result* result) {
   const tide__stage* const stage = meter->stage;
   const tide__script* const script = stage->script;
-  tide__meter_tick(meter, at, result);
+  TIDE_TRY(tide__meter_tick(meter, at, result));
   meter_read(meter, result);
   result->entries = at < script->step_count ? script->steps[at].entry : script->entry_count;
   result->allocations = stage->allocations;

@@ -106,7 +106,7 @@ static tide_status run_play(plain_run* run, tide_replay_result* result) {
   const tide__empties* const found = &run->replay->found;
   while (!run_is_over(run)) {
     TIDE_TRY(run_empty(run));
-    tide__meter_tick(&run->meter, run->at, result);
+    TIDE_TRY(tide__meter_tick(&run->meter, run->at, result));
     size_t end = tide__min(run->meter.next, tide__min(script->step_count, run->at + RUN_STRETCH));
     if (run->empty < found->count) end = tide__min(end, found->steps[run->empty]);
     TIDE_TRY(run_stretch(run, end));
@@ -205,6 +205,8 @@ static tide_status options_check(const tide_replay_options* options) {
   TIDE_REQUIRE(!options->checks || options->stops_above == TIDE_NO_LIMIT, TIDE_ERR_ARGUMENT,
                "replay_run: a run that stops above %" PRIu64 " bytes cannot be compared with the recording",
                options->stops_above);
+  TIDE_REQUIRE(!options->checks || options->curve == NULL, TIDE_ERR_ARGUMENT,
+               "replay_run: a run that is compared with the recording has no curve");
   return TIDE_OK;
 }
 

@@ -404,7 +404,7 @@ static tide_status check_report(check_run* c) {
 static tide_status check_play(check_run* c) {
   while (c->at < c->script->step_count && !c->is_wrong) {
     TIDE_TRY(check_report(c));
-    if (c->at >= c->meter.next) tide__meter_tick(&c->meter, c->at, c->result);
+    if (c->at >= c->meter.next) TIDE_TRY(tide__meter_tick(&c->meter, c->at, c->result));
     const uint8_t kind = c->steps[c->at].kind;
     if (kind == TIDE__STEP_FREE || kind == TIDE__STEP_FREE_LATER) check_release(c);
     else TIDE_TRY(check_window(c));

@@ -235,6 +235,14 @@ static tide_status steps_options(void* s) {
   return status;
 }
 
+static tide_status ledger_watcher(void* s) {
+  tide_ledger* ledger = NULL;
+  TIDE_TRY(tide_ledger_new(on.trace, 0, &ledger));
+  const tide_status status = tide_ledger_watch(ledger, s);
+  tide_ledger_free(ledger);
+  return status;
+}
+
 static tide_status replay_result(void* s) { return tide_replay_run(on.replay, NULL, s); }
 static tide_status device_info(void* s) { return tide_machine_device_info(on.machine, 0, s); }
 static tide_status probe(void* s) { return tide_machine_probe(on.machine, 0, TIDE_FEATURE_RDMA, s); }
@@ -358,6 +366,7 @@ static const sized_row rows[] = {
   ROW(planner_stats, tide_planner_stats, TIDE_PLANNER_STATS_INIT),
   ROW(replay_options, tide_replay_options, TIDE_REPLAY_OPTIONS_INIT),
   ROW(steps_options, tide_steps_options, TIDE_STEPS_OPTIONS_INIT),
+  ROW(ledger_watcher, tide_ledger_watcher, TIDE_LEDGER_WATCHER_INIT),
   ROW(replay_result, tide_replay_result, TIDE_REPLAY_RESULT_INIT),
 };
 

@@ -5,13 +5,13 @@
 #include "t.h"
 #include "tool.h"
 
-static const char* const verb_names[] = { "info", "report", "replay",  "whatif",   "diff", "survey",
-                                          "plan", "verify", "convert", "machines", NULL };
+static const char* const verb_names[] = { "info",   "report", "view",   "replay",  "whatif",   "diff",
+                                          "survey", "plan",   "verify", "convert", "machines", NULL };
 
 static const tool_verb* verb_of(const char* name) {
-  static const tool_verb* const verbs[] = { &tool_info,    &tool_report,  &tool_replay, &tool_whatif,
-                                            &tool_diff,    &tool_survey,  &tool_plan,   &tool_verify,
-                                            &tool_convert, &tool_machines };
+  static const tool_verb* const verbs[] = { &tool_info,   &tool_report,  &tool_view,    &tool_replay,
+                                            &tool_whatif, &tool_diff,    &tool_survey,  &tool_plan,
+                                            &tool_verify, &tool_convert, &tool_machines };
   for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
     if (strcmp(verbs[i]->name, name) == 0) return verbs[i];
   }

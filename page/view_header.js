@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+// @ts-check
+//
+// The bar at the top, the finding of the report, and its line to paste.
+import {amountText, countText} from "./units.js";
+import {choiceBar, copyText, el, fill} from "./dom.js";
+
+const KEYS = [["← →  or  A D", "pan"], ["+ −  or  W S, wheel", "zoom"], ["↑ ↓", "pan addresses"],
+  ["Page Up, Page Down, Shift + wheel", "zoom addresses"], ["drag", "pan; in the overview, choose a window"],
+  ["Home or 0", "the whole recording"], ["1 … 9", "choose a panel"], ["X", "next x axis"], ["T", "dark or light"],
+  ["/", "search"], ["Esc", "drop the selection"], ["?", "this list"]];
+
+export class HeaderView {
+  /** @param {any} app */
+  constructor(app) {
+    this.app = app;
+    this.bar = el("header.bar");
+    this.finding = el("section.finding", {"aria-label": "Finding"});
+    this.axis = choiceBar("x axis", [["time", "Time"], ["entry", "Entry"], ["step", "Step"]], (x) =>
+      app.state.set({x}));
+    this.keys = this.makeKeys();
+    this.show();
+  }
+
+  /** Shows what belongs to the chosen device. */
+  show() {
+    const {app} = this;
+    const facts = app.facts;
+    this.axis.show(app.state.now.x);
+    this.axis.allow("time", Boolean(facts.overview?.ms), "The recording has no times");
+    this.axis.allow("step", app.steps.length > 0, "No steps were found");
+    const dark = el("button", {type: "button", title: "Dark or light (T)", "aria-label": "Dark or light",
+      click: () => app.switchTheme()}, app.theme.isDark ? "☾" : "☀");
+    fill(this.bar, el("span.brand", null, "Tidemark"), ...this.pickers(), ...this.badges(), el("span.grow"),
+      this.axis.element, dark, el("button", {type: "button", title: "Keys (?)", "aria-label": "Keys",
+        click: () => this.keys.showModal()}, "?"), this.keys);
+    this.showFinding(reportOf(app.file, app.facts));
+  }
+
+  pickers() {
+    const {app} = this;
+    const files = app.files.length > 1
+      ? el("select", {"aria-label": "File", "data-pick": "file", change: (/** @type {any} */ event) =>
+        app.chooseDevice(app.firstDevice(Number(event.target.value)))},
+      ...app.files.map((/** @type {any} */ file, /** @type {number} */ i) =>
+        el("option", {value: i, selected: file === app.file}, baseName(file.name))))
+      : el("span.file", {title: app.file.name}, baseName(app.file.name));
+    const first = app.firstDevice(app.files.indexOf(app.file));
+    const devices = app.file.devices.length > 1
+      ? el("select", {"aria-label": "Device", "data-pick": "device", change: (/** @type {any} */ event) =>
+        app.chooseDevice(Number(event.target.value))},
+      ...app.file.devices.map((/** @type {any} */ one, /** @type {number} */ i) =>
+        el("option", {value: first + i, selected: one === app.facts}, "device " + one.device)))
+      : el("span.dim", null, "device " + app.facts.device);
+    return [files, devices, el("span.dim", null, amountText(app.facts.entries, "entry", "entries"))];
+  }
+
+  badges() {
+    const facts = this.app.facts;
+    const badges = [];
+    if (facts.is_from_start === false) badges.push(el("span.badge.warn", {"data-badge": "middle",
+      title: "What was allocated before is only known as far as the recording shows it"}, "begins in the middle"));
+    if (facts.is_cut) badges.push(el("span.badge.warn", {title: "The end of the file is missing"}, "cut off"));
+    if (facts.left_out) badges.push(leftOutNote(facts));
+    return badges;
+  }
+
+  /** @param {any} report */
+  showFinding(report) {
+    const sentences = [report?.finding ?? []].flat();
+    const advice = report?.advice ?? [];
+    const text = el("p", null, el("b", null, sentences[0] ?? "The recording was read."), " " +
+      sentences.slice(1).join(" "));
+    const said = el("div.said", null, text);
+    const more = el("button.more", {type: "button", hidden: true, click: () => {
+      said.classList.toggle("is-short");
+      more.textContent = said.classList.contains("is-short") ? "more" : "less";
+    }}, "more");
+    said.classList.add("is-short");
+    said.append(more);
+    requestAnimationFrame(() => (more.hidden = text.scrollHeight <= text.clientHeight + 2));
+    fill(this.finding, said, advice.length > 0 && el("div.advice", null, ...advice.flatMap(adviceLines)));
+  }
+
+  makeKeys() {
+    const dialog = el("dialog", {"aria-label": "Keys"});
+    fill(dialog, el("h2", null, "Keys"), el("table", null, el("tbody", null, ...KEYS.map(([key, text]) =>
+      el("tr", null, el("td", null, el("kbd.key-name", null, key)), el("td", null, text))))),
+    el("p", null, el("button", {type: "button", click: () => dialog.close()}, "Close")));
+    return dialog;
+  }
+}
+
+/** What a figure lacks if the page has not all blocks. @param {any} facts @returns {any} */
+export function leftOutNote(facts) {
+  const out = facts.left_out;
+  if (!out) return null;
+  return el("span.badge.warn", {"data-left-out": out.blocks,
+    title: "They did not fit the page. Curves are exact; pictures, " +
+    "groups and flame graphs lack these blocks"},
+  "without " + amountText(out.blocks, "block") + " that lived fewer than " + countText(out.below_entries) + " entries");
+}
+
+/** The report of a file is about one of its devices; others have their own. @param {any} file @param {any} facts */
+function reportOf(file, facts) {
+  const own = facts.report;
+  if (!own || file.devices[file.described ?? 0] === facts) return file.report;
+  return {finding: own.finding, advice: own.advice ? [{text: own.advice, line: own.environment}] : []};
+}
+
+/** @param {any} path */
+export function baseName(path) {
+  const text = String(path ?? "");
+  return text.slice(text.lastIndexOf("/") + 1) || text;
+}
+
+/** @param {any} advice */
+function adviceLines(advice) {
+  const lines = [el("p", null, String(advice.text ?? ""))];
+  if (advice.line) {
+    const copy = el("button", {type: "button", "data-copy": true, click: () => copyText(copy, advice.line)}, "Copy");
+    lines.push(el("div.line", null, el("code", {"data-line": true}, String(advice.line)), copy));
+  }
+  return lines;
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+// @ts-check
+//
+// Address over time: every segment is a lane, blocks are rectangles, and what is left between them are holes.
+import {amountText, sizeText} from "./units.js";
+import {choiceBar, el, fill} from "./dom.js";
+import {attachPanZoom, positionText} from "./axis.js";
+import {Surface, drawTimeAxis, fade} from "./chart.js";
+import {Latest} from "./link.js";
+import {PainterGl} from "./paint.js";
+import {Painter2d} from "./paint2d.js";
+import {leftOutNote} from "./view_header.js";
+import {PLOT_LEFT, PLOT_RIGHT} from "./view_overview.js";
+import {describePoint} from "./inspector.js";
+
+const BOTTOM_ROOM = 20;
+const MARGIN = 0.25;
+const HOLES_MOST = 8;
+/** Small blocks are drawn again when the window rests this long. */
+const GRID_MS = 90;
+export const GROUPINGS = [["site", "Site", "The line of your code that allocated"], ["module", "Module", "Its file"],
+  ["size", "Size", "Powers of two"], ["stream", "Stream", ""], ["pool", "Pool", "The default pool, or a private one"],
+  ["lifetime", "Lifetime", "Kept, of a step, or passing"]];
+
+export class WhereView {
+  /** @param {any} app */
+  constructor(app) {
+    this.app = app;
+    this.by = choiceBar("Colour by", /** @type {any} */ (GROUPINGS), (by) => app.state.set({by}));
+    this.count = el("span.dim");
+    this.plot = el("div.plot");
+    this.side = el("aside.card.side", {"aria-label": "Details", "aria-live": "polite"});
+    this.element = el("div.panel", null, el("section.card", {"aria-label": "Where"},
+      el("div.toolbar", null, el("label", null, "colour by"), this.by.element, el("span.grow"), this.count,
+        this.lack = el("span")),
+        this.plot), this.side);
+    this.glCanvas = el("canvas", {"aria-hidden": "true"});
+    this.plot.append(this.glCanvas);
+    this.surface = new Surface(this.plot, () => this.draw(), "Addresses over time; click on a hole or a block");
+    this.painter = this.makePainter();
+    this.tip = el("div.tip", {hidden: true, role: "status"});
+    document.body.append(this.tip);
+    /** @type {any} the window of the rectangles, and of the grid */
+    this.rects = null;
+    this.grid = null;
+    this.point = null;
+    this.gridTimer = 0;
+    this.askRects = new Latest((q) => app.ask("rects", q), (answer, q) => this.useRects(answer, q));
+    this.askGrid = new Latest((q) => app.ask("grid", q), (answer, q) => this.useGrid(answer, q));
+    this.askHover = new Latest((q) => app.ask("at", q), (answer, q) => this.showTip(answer, q));
+    this.askPoint = new Latest((q) => app.ask("at", q), (answer) => this.usePoint(answer));
+    this.listen();
+  }
+
+  makePainter() {
+    try {
+      if (this.app.isWithoutGl) throw new Error("not wanted");
+      const painter = new PainterGl(this.glCanvas);
+      painter.onRestore = () => this.refresh();
+      return painter;
+    } catch {
+      const canvas = el("canvas", {"aria-hidden": "true"});
+      this.glCanvas.replaceWith(canvas);
+      this.glCanvas = canvas;
+      return new Painter2d(canvas);
+    }
+  }
+
+  /** Another device: nothing of the last one may be seen. */
+  clear() {
+    this.rects = this.grid = this.point = null;
+  }
+
+  get width() {
+    return Math.max(1, this.surface.width - PLOT_LEFT - PLOT_RIGHT);
+  }
+
+  get height() {
+    return Math.max(1, this.surface.height - BOTTOM_ROOM);
+  }
+
+  /** Units from top to bottom. */
+  range() {
+    const {low, high} = this.app.state.now;
+    const total = this.app.lanes?.total ?? 1;
+    return high > low ? {low, high} : {low: 0, high: total};
+  }
+
+  /** Asks for what the window shows, and a margin around it. @param {Set<string>} [keys] what changed; none: all */
+  refresh(keys) {
+    const {app} = this;
+    this.by.show(app.state.now.by);
+    fill(this.lack, leftOutNote(app.facts));
+    this.by.allow("site", app.hasStacks, "No stacks were recorded");
+    this.by.allow("module", app.hasStacks, "No stacks were recorded");
+    if (!app.lanes) fill(this.side, el("p.dim", null, "The recording is being read …"));
+    if (!app.lanes || !this.surface.measure()) return;
+    const ratio = window.devicePixelRatio || 1;
+    const viewport = app.viewport(this.width);
+    const wide = viewport.x1 - viewport.x0;
+    const scale = viewport.scale;
+    const from = scale.toEntry(Math.max(scale.toX(0), viewport.x0 - MARGIN * wide));
+    const to = scale.toEntry(Math.min(scale.toX(scale.entries), viewport.x1 + MARGIN * wide));
+    const {low, high} = this.range();
+    const share = (scale.toX(to) - scale.toX(from)) / wide;
+    const question = {from, to, low, high, width: Math.ceil(this.width * ratio * share),
+      height: Math.ceil(this.height * ratio),
+      x: app.state.now.x, by: app.state.now.by, x0: scale.toX(from), x1: scale.toX(to), scale};
+    const plain = {...question, scale: undefined};
+    this.askRects.request(plain);
+    if (keys && !["point", "by", "tab", "device"].some((key) => keys.has(key))) return;
+    if (app.state.now.point) this.askPoint.request({...app.state.now.point});
+    else this.usePoint(null);
+  }
+
+  useRects(/** @type {any} */ answer, /** @type {any} */ question) {
+    const {app} = this;
+    clearTimeout(this.gridTimer);
+    const rest = {...question, leastArea: answer.leastArea, palette: app.theme.palette};
+    if (app.isWhole) this.gridTimer = setTimeout(() => this.askGrid.request(rest), GRID_MS);
+    this.rects = question;
+    this.painter.setRects(answer);
+    const blocks = answer.count - answer.segments;
+    fill(this.count, amountText(answer.segments, "range") + ", " + (answer.leastArea > 0 ? "the largest " : "") +
+      amountText(blocks, "block") + (answer.leastArea > 0 ? "" : " of a pixel or more"));
+    this.surface.redraw();
+  }
+
+  useGrid(/** @type {any} */ answer, /** @type {any} */ question) {
+    this.grid = question;
+    this.painter.setGrid(answer);
+    this.surface.redraw();
+  }
+
+  usePoint(/** @type {any} */ point) {
+    this.point = point;
+    this.showSide();
+    this.surface.redraw();
+  }
+
+  showSide() {
+    const {app} = this;
+    if (this.point) fill(this.side, ...describePoint(app, this.point, () => app.state.set({point: null})));
+    else void this.showLegend();
+  }
+
+  /**
+   * The moment whose holes are listed: a refused request, or the entry after the peak of reserved memory, which uses
+   * what was reserved there; if the window has it.
+   */
+  moment() {
+    const {app} = this;
+    const {from, to} = app.window();
+    const moments = [...(app.facts.ooms ?? []).map((/** @type {any} */ oom) => [oom.entry, "when memory ran out"]),
+      [(app.facts.peaks?.reserved?.at ?? -2) + 1, "after the peak of reserved memory"]];
+    return moments.find(([entry]) => entry >= from && entry < to) ?? [Math.max(from, to - 1),
+      "at the end of the window"];
+  }
+
+  async showLegend() {
+    const {app} = this;
+    const [entry, when] = this.moment();
+    const legend = await app.ask("legend", {by: app.state.now.by, top: 12});
+    const holes = await app.ask("holes", {entry, top: HOLES_MOST});
+    if (!legend || !holes || this.point) return;
+    const rows = legend.names.map((/** @type {string} */ name, /** @type {number} */ i) =>
+      colourRow(app, legend.colours[i], name));
+    if (legend.count > 12) rows.push(colourRow(app, 12, amountText(legend.count - 12, "other")));
+    const hole = el("i");
+    hole.style.background = "var(--hole)";
+    fill(this.side, el("h2", null, "Where memory is"),
+      el("p.dim", null, "Each lane is a segment; time runs to the right. Click on a hole to see since when it is " +
+        "free and which blocks keep it from use."),
+      el("h3", null, "Colours"), el("ul.rows", null, ...rows, el("li", null, hole,
+        el("span.name", null, "reserved, but free: a hole"))),
+      app.hasStacks ? null : el("p.dim", null, "No stacks were recorded, so blocks cannot be coloured by call site."),
+      app.facts.has_segments === false && el("p.dim", null, "Only requests were recorded: what was reserved around " +
+        "them is not known."),
+      holes.holes.length > 0 && el("h3", null, "Largest holes " + when),
+      el("ul.rows", {"data-list": "holes"}, ...holes.holes.map((/** @type {any} */ one) => el("li", null,
+        el("button", {type: "button", class: "mono", click: () => app.state.set({point: {entry: holes.position,
+          lane: one.lane, offset: one.low + one.units / 2}})}, one.address),
+            el("span.size", null, sizeText(one.bytes))))));
+  }
+
+  /** From the window of an answer to the present one. @param {any} question @returns {number[]} */
+  change(question) {
+    if (!question || question.x !== this.app.state.now.x) return [0, 0, 9, 9];
+    const viewport = this.app.viewport(this.width);
+    const {low, high} = this.range();
+    const wide = viewport.x1 - viewport.x0;
+    const tall = high - low;
+    return [(question.x1 - question.x0) / wide, (question.high - question.low) / tall,
+      (question.x0 - viewport.x0) / wide,
+      (question.low - low) / tall];
+  }
+
+  draw() {
+    const {app, surface} = this;
+    const ratio = window.devicePixelRatio || 1;
+    const canvas = this.glCanvas;
+    const style = canvas.style;
+    style.left = PLOT_LEFT + "px";
+    style.top = "0";
+    style.width = this.width + "px";
+    style.height = this.height + "px";
+    const [wide, tall] = [Math.round(this.width * ratio), Math.round(this.height * ratio)];
+    if (canvas.width !== wide || canvas.height !== tall) [canvas.width, canvas.height] = [wide, tall];
+    this.painter.draw(this.change(this.rects), this.change(this.grid), app.theme);
+    const context = surface.begin();
+    const viewport = app.viewport(this.width);
+    drawTimeAxis(context, app.theme.names, viewport, {left: PLOT_LEFT, bottom: this.height});
+    this.drawLanes(context);
+    context.save();
+    context.beginPath();
+    context.rect(PLOT_LEFT, 0, this.width, this.height);
+    context.clip();
+    this.drawPoint(context, viewport);
+    this.drawMarks(context, viewport);
+    context.restore();
+  }
+
+  /** @param {number} y in units */
+  pixelY(y) {
+    const {low, high} = this.range();
+    return ((y - low) / (high - low)) * this.height;
+  }
+
+  /** Names of lanes that are tall enough, and a line below each. */
+  drawLanes(/** @type {any} */ context) {
+    const {app} = this;
+    const lanes = app.lanes;
+    if (!lanes) return;
+    context.textAlign = "right";
+    let last = -99;
+    const {low, high} = this.range();
+    for (let lane = 0; lane < lanes.count; lane++) {
+      if (lanes.low[lane] > high || lanes.low[lane] + lanes.extent[lane] < low) continue;
+      const top = this.pixelY(lanes.low[lane]);
+      const bottom = this.pixelY(lanes.low[lane] + lanes.extent[lane]);
+      const middle = Math.max(8, Math.min(this.height - 8, (Math.max(0, top) + Math.min(this.height, bottom)) / 2));
+      if (bottom - top < 9 || middle - last < 13) continue;
+      context.fillStyle = app.theme.names.dim;
+      context.fillText(sizeText(lanes.extent[lane] * app.unit).replace(/\.00 /, " "), PLOT_LEFT - 7, middle);
+      context.fillStyle = fade(app.theme.names.line, 1);
+      context.fillRect(PLOT_LEFT - 4, Math.max(0, top), 2, Math.min(this.height, bottom) - Math.max(0, top));
+      last = middle;
+    }
+  }
+
+  /** A frame around what was clicked. */
+  drawPoint(/** @type {any} */ context, /** @type {any} */ viewport) {
+    const point = this.point;
+    const {app} = this;
+    if (!point || !app.lanes) return;
+    const frame = (/** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ low,
+      /** @type {number} */ units,
+      /** @type {string} */ colour, /** @type {number} */ wide) => {
+      const left = PLOT_LEFT + Math.max(-5, viewport.pixel(from));
+      const right = PLOT_LEFT + Math.min(this.width + 5, viewport.pixel(to));
+      const top = this.pixelY(app.lanes.low[point.lane] + low);
+      const bottom = this.pixelY(app.lanes.low[point.lane] + low + units);
+      context.strokeStyle = colour;
+      context.lineWidth = wide;
+      context.strokeRect(left, top, Math.max(2, right - left), Math.max(2, bottom - top));
+      context.lineWidth = 1;
+    };
+    const {accent, text} = app.theme.names;
+    const last = app.facts.entries;
+    if (point.hole) {
+      for (const block of [point.hole.left, point.hole.right])
+        if (block) frame(block.begin, block.gone ?? last, block.offset, block.units, text, 1.5);
+      frame(point.hole.since, point.hole.until ?? last, point.hole.low, point.hole.units, accent, 2.5);
+    } else if (point.block) {
+      frame(point.block.begin, point.block.gone ?? last, point.block.offset, point.block.units, accent, 2.5);
+    }
+    const x = Math.round(PLOT_LEFT + viewport.pixel(point.position + 0.5)) + 0.5;
+    context.strokeStyle = fade(accent, 0.6);
+    context.setLineDash([3, 3]);
+    context.beginPath();
+    context.moveTo(x, 0);
+    context.lineTo(x, this.height);
+    context.stroke();
+    context.setLineDash([]);
+  }
+
+  drawMarks(/** @type {any} */ context, /** @type {any} */ viewport) {
+    const {app} = this;
+    for (const mark of app.facts.marks ?? []) {
+      if (mark.kind !== "oom") continue;
+      const x = Math.round(PLOT_LEFT + viewport.pixel(mark.at)) + 0.5;
+      context.strokeStyle = app.theme.names.bad;
+      context.beginPath();
+      context.moveTo(x, 0);
+      context.lineTo(x, this.height);
+      context.stroke();
+    }
+    if (app.cursor === null) return;
+    const x = Math.round(PLOT_LEFT + viewport.pixel(app.cursor)) + 0.5;
+    context.strokeStyle = fade(app.theme.names.text, 0.35);
+    context.beginPath();
+    context.moveTo(x, 0);
+    context.lineTo(x, this.height);
+    context.stroke();
+  }
+
+  // -------------------------------------------------------------------------------------------------
+  // Input
+
+  /** Shows other addresses. @param {number} low @param {number} high */
+  moveRange(low, high) {
+    const total = this.app.lanes?.total ?? 1;
+    const tall = Math.min(total, Math.max(high - low, 8));
+    const top = Math.max(0, Math.min(total - tall, low));
+    this.app.state.set(tall >= total ? {low: 0, high: 0} : {low: top, high: top + tall});
+  }
+
+  listen() {
+    const how = {
+      viewport: () => this.app.viewport(this.width),
+      move: (/** @type {any} */ window) => this.app.moveWindow(window),
+      zoomY: (/** @type {number} */ factor, /** @type {number} */ pixel) => {
+        const {low, high} = this.range();
+        const share = pixel < 0 ? 0.5 : pixel / this.height;
+        const at = low + share * (high - low);
+        this.moveRange(at - (at - low) * factor, at + (high - at) * factor);
+      },
+      panY: (/** @type {number} */ pixels) => {
+        const {low, high} = this.range();
+        const shift = (pixels / this.height) * (high - low);
+        if (this.app.state.now.high > 0) this.moveRange(low + shift, high + shift);
+      },
+      reset: () => this.app.state.set({from: -1, to: -1, low: 0, high: 0}),
+      hover: (/** @type {number} */ x, /** @type {number} */ y) => this.hover(x, y),
+      click: (/** @type {number} */ x, /** @type {number} */ y) => this.click(x, y),
+      leave: () => {
+        this.tip.hidden = true;
+        this.app.setCursor(null);
+      },
+    };
+    attachPanZoom(this.surface.canvas, how, PLOT_LEFT);
+  }
+
+  /** @param {number} pixel @param {number} y */
+  question(pixel, y) {
+    const {low, high} = this.range();
+    const position = this.app.viewport(this.width).position(pixel);
+    return {entry: Math.max(0, Math.min(this.app.scale.entries, position)), y: low + (y / this.height) * (high - low)};
+  }
+
+  /** @param {number} pixel @param {number} y */
+  hover(pixel, y) {
+    if (pixel < 0 || pixel > this.width || y > this.height || !this.app.lanes) {
+      this.tip.hidden = true;
+      return;
+    }
+    const question = this.question(pixel, y);
+    this.app.setCursor(question.entry);
+    this.askHover.request({...question, pixel, pixelY: y});
+  }
+
+  /** @param {number} pixel @param {number} y */
+  async click(pixel, y) {
+    if (pixel < 0 || pixel > this.width || y > this.height || !this.app.lanes) return;
+    const found = await this.app.ask("at", this.question(pixel, y));
+    this.tip.hidden = true;
+    if (found) this.app.state.set({point: {entry: Math.max(0, found.position), lane: found.lane,
+      offset: found.offset}});
+  }
+
+  /** A few words beside the mouse; never over what they are about. */
+  showTip(/** @type {any} */ point, /** @type {any} */ question) {
+    const {app, tip} = this;
+    if (point.kind === "nothing" || app.cursor === null) {
+      tip.hidden = true;
+      return;
+    }
+    const block = point.block;
+    const title = point.kind === "hole" ? "Hole of " + sizeText(point.hole.bytes)
+      : (point.kind === "waiting" ? "Waiting, " : "") + sizeText(block.bytes);
+    fill(tip, el("p", null, el("b", null, title)),
+      el("p.dim", null, point.kind === "hole" ? "free since " + (point.hole.since < 0 ? "before the recording"
+        : positionText(app, point.hole.since))
+        : block.site),
+      block && el("p.dim", null, "since " + (block.begin < 0 ? "before the recording"
+        : positionText(app, block.begin))));
+    tip.hidden = false;
+    const box = this.surface.canvas.getBoundingClientRect();
+    const x = box.left + PLOT_LEFT + question.pixel;
+    const y = box.top + question.pixelY;
+    tip.style.left = (x + 18 + tip.offsetWidth < window.innerWidth ? x + 18 : x - 18 - tip.offsetWidth) + "px";
+    tip.style.top = Math.max(4, Math.min(window.innerHeight - tip.offsetHeight - 4, y - tip.offsetHeight - 14)) + "px";
+  }
+
+}
+
+/** @param {any} app @param {number} colour @param {string} name @param {...any} more */
+export function colourRow(app, colour, name, ...more) {
+  const mark = el("i");
+  mark.style.background = app.theme.groups[colour];
+  return el("li", null, mark, el("span.name", {title: name}, name), ...more);
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+// @ts-check
+//
+// Who has the memory: stacked areas of the largest groups, with the rest summed.
+import {amountText, countText, sizeText} from "./units.js";
+import {upperBound} from "./scale.js";
+import {choiceBar, el, fill} from "./dom.js";
+import {attachPanZoom, positionText} from "./axis.js";
+import {Surface, drawSizeAxis, drawTimeAxis, fade} from "./chart.js";
+import {Latest} from "./link.js";
+import {leftOutNote} from "./view_header.js";
+import {PLOT_LEFT, PLOT_RIGHT} from "./view_overview.js";
+import {GROUPINGS} from "./view_where.js";
+import {factList, stackList} from "./inspector.js";
+
+const TOP = 12;
+const WHO_BOTTOM = 20;
+const REST_COLOUR = 12;
+
+export class WhoView {
+  /** @param {any} app */
+  constructor(app) {
+    this.app = app;
+    this.by = choiceBar("Group by", /** @type {any} */ (GROUPINGS), (by) => app.state.set({by}));
+    this.plot = el("div.plot");
+    this.side = el("aside.card.side", {"aria-label": "Groups"});
+    this.list = el("ul.rows");
+    this.details = el("div");
+    fill(this.side, el("h2", null, "Who has it"), this.when = el("p.dim"), this.list, this.details);
+    this.element = el("div.panel", null, el("section.card", {"aria-label": "Who"},
+      el("div.toolbar", null, el("label", null, "group by"), this.by.element, el("span.grow"),
+        el("span.dim", null, "each column shows its highest moment"), this.lack = el("span")), this.plot), this.side);
+    this.surface = new Surface(this.plot, () => this.draw(), "Allocated memory by group over time");
+    /** @type {any} */
+    this.answer = null;
+    this.hovered = -1;
+    this.shown = "";
+    this.askAreas = new Latest((q) => app.ask("areas", q), (answer, q) => this.use(answer, q));
+    this.askGroup = new Latest((q) => app.ask("group", q), (answer) => this.showGroup(answer));
+    this.listen();
+  }
+
+  clear() {
+    this.answer = null;
+    this.hovered = -1;
+  }
+
+  get width() {
+    return Math.max(1, this.surface.width - PLOT_LEFT - PLOT_RIGHT);
+  }
+
+  refresh() {
+    const {app} = this;
+    const {by, x} = app.state.now;
+    this.by.show(by);
+    fill(this.lack, leftOutNote(app.facts));
+    this.by.allow("site", app.hasStacks, "No stacks were recorded");
+    this.by.allow("module", app.hasStacks, "No stacks were recorded");
+    if (!this.surface.measure() || !app.lanes) return;
+    const {from, to} = app.window();
+    this.askAreas.request({from, to, x, by, top: TOP, buckets: Math.max(2, Math.min(1200, this.width))});
+  }
+
+  use(/** @type {any} */ answer, /** @type {any} */ question) {
+    const scale = this.app.scale;
+    this.answer = answer;
+    this.question = {...question, x0: scale.toX(question.from), x1: scale.toX(question.to)};
+    answer.names = [...answer.names, answer.rest > 0 ? amountText(answer.rest, "other group") : "the rest"];
+    answer.colours = [...answer.colours, REST_COLOUR];
+    if (answer.rest === 0) {
+      answer.names.pop();
+      answer.colours.pop();
+      answer.rows.pop();
+    }
+    answer.total = new Float64Array(question.buckets);
+    for (const row of answer.rows) for (let i = 0; i < row.length; i++) answer.total[i] += row[i];
+    this.surface.redraw();
+    this.showList();
+  }
+
+  most() {
+    let most = 1;
+    for (const value of this.answer?.total ?? []) if (value > most) most = value;
+    return most * 1.05;
+  }
+
+  draw() {
+    const {app, surface} = this;
+    const context = surface.begin();
+    const colours = app.theme.names;
+    const viewport = app.viewport(this.width);
+    const area = {left: PLOT_LEFT, top: 8, width: this.width, height: surface.height - WHO_BOTTOM - 8,
+      most: this.most()};
+    this.area = area;
+    drawSizeAxis(context, colours, area);
+    drawTimeAxis(context, colours, viewport, {left: PLOT_LEFT, bottom: surface.height - WHO_BOTTOM});
+    if (!this.answer || this.question.x !== app.state.now.x) return;
+    context.save();
+    context.beginPath();
+    context.rect(PLOT_LEFT, 0, this.width, surface.height - WHO_BOTTOM);
+    context.clip();
+    this.drawAreas(context, viewport, area);
+    if (app.cursor !== null) {
+      const x = Math.round(PLOT_LEFT + viewport.pixel(app.cursor)) + 0.5;
+      context.strokeStyle = fade(colours.text, 0.5);
+      context.beginPath();
+      context.moveTo(x, 0);
+      context.lineTo(x, surface.height);
+      context.stroke();
+    }
+    context.restore();
+  }
+
+  /** The left edge of a bucket in pixels. @param {any} viewport @param {number} i */
+  edge(viewport, i) {
+    const {x0, x1, buckets} = this.question;
+    const x = x0 + ((x1 - x0) * i) / buckets;
+    return PLOT_LEFT + ((x - viewport.x0) / (viewport.x1 - viewport.x0)) * viewport.width;
+  }
+
+  drawAreas(/** @type {any} */ context, /** @type {any} */ viewport, /** @type {any} */ area) {
+    const {answer, app} = this;
+    const count = this.question.buckets;
+    const y = (/** @type {number} */ value) => area.top + area.height * (1 - value / area.most);
+    const low = new Float64Array(count);
+    const edges = Array.from({length: count + 1}, (_, i) => this.edge(viewport, i));
+    answer.rows.forEach((/** @type {Float64Array} */ row, /** @type {number} */ at) => {
+      context.fillStyle = app.theme.groups[answer.colours[at]];
+      context.globalAlpha = this.hovered < 0 || this.hovered === at ? 0.92 : 0.3;
+      context.beginPath();
+      for (let i = 0; i < count; i++) {
+        context.lineTo(edges[i], y(low[i] + row[i]));
+        context.lineTo(edges[i + 1], y(low[i] + row[i]));
+      }
+      for (let i = count - 1; i >= 0; i--) {
+        context.lineTo(edges[i + 1], y(low[i]));
+        context.lineTo(edges[i], y(low[i]));
+      }
+      context.fill();
+      for (let i = 0; i < count; i++) low[i] += row[i];
+    });
+    context.globalAlpha = 1;
+  }
+
+  /** The bucket under the cursor, or that of the highest moment. */
+  bucket() {
+    const {answer, app} = this;
+    const count = this.question.buckets;
+    if (app.cursor !== null) {
+      const share = (app.scale.toX(app.cursor) - this.question.x0) / (this.question.x1 - this.question.x0);
+      return Math.max(0, Math.min(count - 1, Math.floor(share * count)));
+    }
+    let best = 0;
+    for (let i = 1; i < count; i++) if (answer.total[i] > answer.total[best]) best = i;
+    return best;
+  }
+
+  showList() {
+    const {answer, app} = this;
+    if (!answer || answer.rows.length === 0) {
+      fill(this.list);
+      fill(this.when, "Nothing is allocated in this window.");
+      return;
+    }
+    const bucket = this.bucket();
+    fill(this.when, (app.cursor === null ? "at the highest moment, " : "at ") +
+      positionText(app, answer.samples[bucket] - 1) + ": ", el("b", {"data-total": answer.total[bucket]},
+        sizeText(answer.total[bucket])));
+    const order = answer.rows.map((/** @type {any} */ _, /** @type {number} */ i) => i)
+      .filter((/** @type {number} */ i) => answer.rows[i][bucket] > 0)
+      .sort((/** @type {number} */ a, /** @type {number} */ b) => answer.rows[b][bucket] - answer.rows[a][bucket] ||
+        a - b);
+    fill(this.list, ...order.map((/** @type {number} */ at) => this.listRow(at, bucket)));
+  }
+
+  /** @param {number} at @param {number} bucket */
+  listRow(at, bucket) {
+    const {answer, app} = this;
+    const mark = el("i");
+    mark.style.background = app.theme.groups[answer.colours[at]];
+    const name = answer.names[at];
+    const isRest = answer.colours[at] === REST_COLOUR && at === answer.rows.length - 1 && answer.rest > 0;
+    const row = el("li", {mouseenter: () => this.hover(at), mouseleave: () => this.hover(-1)}, mark,
+      isRest ? el("span.name", null, name)
+        : el("button", {type: "button", title: name, click: () => this.choose(name), focus: () => this.hover(at),
+          blur: () => this.hover(-1)}, name),
+      el("span.size", null, sizeText(answer.rows[at][bucket])));
+    if (this.hovered === at) row.classList.add("is-on");
+    return row;
+  }
+
+  /** @param {number} at */
+  hover(at) {
+    if (this.hovered === at) return;
+    this.hovered = at;
+    this.surface.redraw();
+  }
+
+  /** Shows the figures of a group. @param {string} name */
+  choose(name) {
+    if (this.answer.rest > 0 && name === this.answer.names[this.answer.names.length - 1]) return;
+    const {from, to} = this.app.window();
+    this.askGroup.request({name, from, to, by: this.app.state.now.by});
+  }
+
+  showGroup(/** @type {any} */ group) {
+    const {app} = this;
+    fill(this.details, el("h3", null, group.name),
+      factList([["blocks", amountText(group.count, "block") + " in this window"],
+      ["bytes", sizeText(group.bytes) + " in all"],
+      ["mean life", group.meanLife === null ? null : amountText(Math.round(group.meanLife), "entry", "entries")],
+      ["at the end", group.kept > 0 ? countText(group.kept) + " still there" : null]]),
+    app.hasStacks && el("p.dim", null, "the stack with the most bytes"), app.hasStacks && stackList(group.lines));
+  }
+
+  listen() {
+    const how = {
+      viewport: () => this.app.viewport(this.width),
+      move: (/** @type {any} */ window) => this.app.moveWindow(window),
+      hover: (/** @type {number} */ x, /** @type {number} */ y) => this.hoverAt(x, y),
+      click: () => {
+        if (this.hovered >= 0 && this.answer) this.choose(this.answer.names[this.hovered]);
+      },
+      leave: () => {
+        this.hovered = -1;
+        this.app.setCursor(null);
+        this.showList();
+      },
+    };
+    attachPanZoom(this.surface.canvas, how, PLOT_LEFT);
+  }
+
+  /** @param {number} x @param {number} y */
+  hoverAt(x, y) {
+    if (x < 0 || x > this.width || !this.answer || !this.area) return;
+    this.app.setCursor(this.app.viewport(this.width).position(x));
+    const bucket = this.bucket();
+    const value = (1 - (y - this.area.top) / this.area.height) * this.area.most;
+    const sums = [];
+    let sum = 0;
+    for (const row of this.answer.rows) sums.push((sum += row[bucket]));
+    const at = upperBound(sums, value);
+    const hovered = value >= 0 && at < sums.length ? at : -1;
+    if (hovered !== this.hovered && hovered >= 0) this.choose(this.answer.names[hovered]);
+    this.hovered = hovered;
+    this.surface.redraw();
+    this.showList();
+  }
+}

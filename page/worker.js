@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+// @ts-check
+//
+// The worker: keeps the data, answers questions. {id, do, device, …} gives {id, answer} or {id, error}. Parts arrive as
+// {part, codec, text}; after each one that was decoded, {progress: device} tells the page to ask again.
+import {ColumnReader, base64Bytes, unpackBytes} from "./columns.js";
+import {UNIT_BYTES} from "./units.js";
+import {Store} from "./store.js";
+import {Curves} from "./curves.js";
+import {Groups} from "./groups.js";
+import {entryScale, timeScale, stepScale} from "./scale.js";
+import {windowRects, windowGrid} from "./rects.js";
+import {largestHoles, pointAt} from "./holes.js";
+import {windowAreas, groupFigures} from "./areas.js";
+import {StackTree, stackBytes, flameTree, flameDifference} from "./flame.js";
+import {RowIndex, filterRows, describeRows} from "./rows.js";
+
+/** What the worker keeps of one device, and what it computed from it. */
+export class DeviceData {
+  /** @param {any} facts of the device @param {(name: string) => Promise<Uint8Array>} part gives a decoded part */
+  constructor(facts, part) {
+    this.facts = facts;
+    this.part = part;
+    this.store = new Store(facts);
+    /** @type {Curves | null} */
+    this.curves = null;
+    /** @type {RowIndex | null} */
+    this.index = null;
+    /** @type {Map<string, Groups>} */
+    this.groups = new Map();
+    /** @type {Map<boolean, StackTree>} */
+    this.trees = new Map();
+    /** @type {{key: string, rows: Uint32Array}} */
+    this.filtered = {key: "", rows: new Uint32Array(0)};
+    /** @type {Promise<void> | null} */
+    this.opening = null;
+  }
+
+  /** Reads all parts, in the order of their importance. @param {() => void} tell after each */
+  open(tell) {
+    this.opening ??= this.read(tell);
+    return this.opening;
+  }
+
+  async read(/** @type {() => void} */ tell) {
+    const {store, facts, part} = this;
+    const names = facts.parts ?? {};
+    if (names.segments) store.addSegments(await part(names.segments));
+    if (names.stacks) store.addStacks(await part(names.stacks));
+    for (const name of names.blocks ?? []) {
+      store.addLevel(await part(name));
+      tell();
+    }
+    if (names.others) store.addOthers(await part(names.others));
+    if (names.times) store.addTimes(await part(names.times));
+    this.curves = names.curves ? Curves.ofPart(await part(names.curves), store.entries) : Curves.ofStore(store);
+    store.isWhole = true;
+    tell();
+  }
+
+  /** @param {string} kind of the x axis */
+  scale(kind) {
+    const {store, facts} = this;
+    if (kind === "time") return timeScale(store.entries, store.times, facts.overview);
+    if (kind === "step") return stepScale(store.entries, stepRows(facts));
+    return entryScale(store.entries);
+  }
+
+  /** @param {string} by */
+  groupsBy(by) {
+    let groups = this.groups.get(by);
+    if (!groups || groups.age !== this.store.age) {
+      this.groups.clear();
+      groups = new Groups(this.store, by);
+      this.groups.set(by, groups);
+    }
+    return groups;
+  }
+
+  /** @param {boolean} isFolded */
+  tree(isFolded) {
+    let tree = this.trees.get(isFolded);
+    if (!tree) this.trees.set(isFolded, (tree = new StackTree(this.store.stacks, isFolded)));
+    return tree;
+  }
+
+  rowIndex() {
+    this.index ??= new RowIndex(this.store);
+    return this.index;
+  }
+
+  /** Positions between buckets of equal width on the axis. */
+  edges(/** @type {any} */ question) {
+    const scale = this.scale(question.x);
+    const from = scale.toX(question.from);
+    const to = scale.toX(question.to);
+    const edges = new Float64Array(question.buckets + 1);
+    for (let i = 0; i < edges.length; i++) edges[i] = scale.toEntry(from + ((to - from) * i) / question.buckets);
+    edges[0] = question.from;
+    edges[question.buckets] = question.to;
+    return edges;
+  }
+}
+
+/** @param {any} facts @returns {any[]} */
+export function stepRows(facts) {
+  return Array.isArray(facts.steps) ? facts.steps : facts.steps?.rows ?? [];
+}
+
+/** Each answers a question about a device; null: not yet. */
+const ANSWERS = {
+  /** @param {DeviceData} data */
+  open: (data) => ({entries: data.store.entries, lanes: data.store.lanes, total: data.store.lanes.total,
+    blocks: data.store.blocks, isWhole: data.store.isWhole, times: data.store.times,
+      hasStacks: data.store.stacks.hasAny}),
+
+  /** The same, of what was read so far. */
+  peek: (/** @type {DeviceData} */ data) => ANSWERS.open(data),
+
+  curves: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+    if (!data.curves) return null;
+    const edges = data.edges(question);
+    return {edges, ...data.curves.buckets(edges)};
+  },
+
+  areas: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+    if (!data.curves) return null;
+    const samples = data.curves.samples(data.edges(question));
+    return windowAreas(data.store, data.groupsBy(question.by), samples, question.top);
+  },
+
+  group: (/** @type {DeviceData} */ data, /** @type {any} */ question) =>
+    groupFigures(data.store, data.groupsBy(question.by), question.name, question.from, question.to),
+
+  /** The largest groups and their colours. */
+  legend: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+    const groups = data.groupsBy(question.by);
+    return {names: groups.names.slice(0, question.top), colours: groups.colours.slice(0, question.top),
+      count: groups.names.length};
+  },
+
+  rects: (/** @type {DeviceData} */ data, /** @type {any} */ question) =>
+    windowRects(data.store, data.scale(question.x), data.groupsBy(question.by), question),
+
+  grid: (/** @type {DeviceData} */ data, /** @type {any} */ question) =>
+    windowGrid(data.store, data.scale(question.x), data.groupsBy(question.by), question, question.palette),
+
+  at: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+    const lanes = data.store.lanes;
+    if (question.lane !== undefined) return pointAt(data.store, question.entry, question.lane, question.offset);
+    const lane = lanes.at(question.y);
+    return pointAt(data.store, question.entry, lane, question.y - (lanes.low[lane] ?? 0));
+  },
+
+  holes: (/** @type {DeviceData} */ data, /** @type {any} */ question) =>
+    largestHoles(data.store, question.entry, question.top),
+
+  flame: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+    const tree = data.tree(question.isFolded);
+    const first = flameTree(tree, stackBytes(data.store, question.kind, question.from, question.to));
+    if (!question.against) return first;
+    const {from, to} = question.against;
+    const second = flameTree(question.other.tree(question.isFolded),
+      stackBytes(question.other.store, question.kind, from, to));
+    return flameDifference(first, second);
+  },
+
+  rows: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+    if (!data.store.isWhole) return null;
+    const index = data.rowIndex();
+    const key = JSON.stringify(question.filter);
+    if (data.filtered.key !== key) data.filtered = {key, rows: filterRows(data.store, index, question.filter)};
+    const rows = data.filtered.rows;
+    let first = question.first;
+    if (question.entry !== undefined) first = nearestRow(rows, question.entry);
+    return {total: rows.length, first, rows: describeRows(data.store, index,
+      rows.subarray(first, first + question.count))};
+  },
+
+  /** A curve of a what-if: the most reserved bytes of each of its buckets. */
+  whatif: async (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+    const units = new ColumnReader(await data.part(question.name)).wide({});
+    return units.map((value) => value * UNIT_BYTES);
+  },
+};
+
+/** The row of the first entry that is not before a given one. @param {Uint32Array} rows @param {number} entry */
+function nearestRow(rows, entry) {
+  let low = 0;
+  let high = rows.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (rows[middle] < entry) low = middle + 1;
+    else high = middle;
+  }
+  return Math.max(0, Math.min(low, rows.length - 1));
+}
+
+/** Receives messages and sends answers. */
+export class Desk {
+  /** @param {(message: any, transfer?: Transferable[]) => void} send */
+  constructor(send) {
+    this.send = send;
+    /** @type {DeviceData[]} */
+    this.devices = [];
+    /** @type {Map<string, {promise: Promise<any>, give: (part: any) => void}>} */
+    this.parts = new Map();
+  }
+
+  /** @param {string} name */
+  slot(name) {
+    let slot = this.parts.get(name);
+    if (!slot) {
+      /** @type {(part: any) => void} */
+      let give = () => {};
+      const promise = new Promise((resolve) => (give = resolve));
+      slot = {promise, give};
+      this.parts.set(name, slot);
+    }
+    return slot;
+  }
+
+  /** @param {any} message */
+  async receive(message) {
+    if (message.facts) {
+      const part = async (/** @type {string} */ name) => {
+        const {text, codec} = await this.slot(name).promise;
+        if (text === null) throw new Error("the page ends before its part " + name);
+        return unpackBytes(base64Bytes(text), codec);
+      };
+      this.devices = message.facts.flatMap((/** @type {any} */ file) => file.devices)
+        .map((/** @type {any} */ facts) => new DeviceData(facts, part));
+    } else if (message.part) {
+      this.slot(message.part).give(message);
+    } else if (message.isEnd) {
+      for (const name of message.names) this.slot(name).give({text: null});
+    } else {
+      await this.reply(message);
+    }
+  }
+
+  async reply(/** @type {any} */ question) {
+    try {
+      const data = this.devices[question.device];
+      const opening = data.open(() => this.send({progress: question.device, isWhole: data.store.isWhole}));
+      if (question.do === "open") await opening;
+      if (question.against) {
+        question.other = this.devices[question.against.device ?? question.device];
+        await question.other.open(() => {});
+      }
+      opening.catch(() => {});
+      const answer = await /** @type {any} */ (ANSWERS)[question.do](data, question);
+      this.send({id: question.id, answer}, buffersOf(answer));
+    } catch (error) {
+      this.send({id: question.id, error: error instanceof Error ? error.message : String(error)});
+    }
+  }
+}
+
+/** Arrays of an answer that need not be copied. @param {any} answer @returns {Transferable[]} */
+function buffersOf(answer) {
+  const buffers = [answer?.box, answer?.look, answer?.id, answer?.pixels].filter(Boolean);
+  return buffers.map((array) => array.buffer);
+}
