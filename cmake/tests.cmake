@@ -149,8 +149,8 @@ endif()
 
 # The page of tidemark view: its modules in node, and whole pages in a browser.
 tidemark_test(page "${PROJECT_SOURCE_DIR}/tests/page/run")
-if(TARGET tidemark_tool)
-  tidemark_test(page_browser "${PROJECT_SOURCE_DIR}/tests/page/browser")
+if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
+  tidemark_test(page_browser "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/page/browser")
 endif()
 
 if(TIDEMARK_EXAMPLES)
