@@ -102,7 +102,7 @@ class App {
   makeScale() {
     const {facts, state, times} = this;
     const entries = facts.entries;
-    this.scale = state.now.x === "time" ? timeScale(entries, times, facts.overview)
+    this.scale = state.now.x === "time" ? timeScale(entries, times ?? null, facts.overview)
       : state.now.x === "step" ? stepScale(entries, this.steps) : entryScale(entries);
   }
 

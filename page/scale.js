@@ -97,7 +97,9 @@ export function timeScale(entries, times, overview) {
  * @param {number} entries @param {{step: number, first_entry: number, entries: number}[]} rows
  */
 export function stepScale(entries, rows) {
+  /** @type {number[]} */
   const knots = [];
+  /** @type {number[]} */
   const values = [];
   const add = (/** @type {number} */ at, /** @type {number} */ x) => {
     if (knots.length > 0 && at <= knots[knots.length - 1]) return;
