@@ -4,7 +4,7 @@
 //
 // The segments, blocks, stacks and times of one device, as typed arrays. Instant i is the state after i entries: what
 // begins with entry e exists from instant e + 1 on. Position e of the axis shows instant e + 1.
-import {UNIT_BYTES} from "./units.js";
+import {UNIT_BYTES, cutText} from "./units.js";
 import {upperBound, lowerBound} from "./scale.js";
 import {ColumnReader} from "./columns.js";
 
@@ -157,7 +157,8 @@ export class Lanes {
 export class Stacks {
   /** @param {any} json the content of the part */
   constructor(json) {
-    this.texts = json?.texts ?? [""];
+    /** @type {string[]} */
+    this.texts = Array.from(json?.texts ?? [""], (text) => cutText(String(text)));
     this.frames = json?.frames ?? [[0, 0, 0]];
     this.stacks = json?.stacks ?? [[]];
     this.own = json?.own ?? [-1];

@@ -206,11 +206,13 @@ def main(names):
         with tempfile.TemporaryDirectory() as folder:
             for name, test in tests:
                 page = Page(driver, folder)
+                began = time.monotonic()
                 try:
                     driver.get_log("browser")
                     test(page)
                     page.check_console()
                     counts["passed"] += 1
+                    print(f"{name}: ok ({time.monotonic() - began:.0f} s)", flush=True)
                 except Skip as why:
                     print(f"{name}: skipped, {why}")
                     counts["skipped"] += 1
