@@ -49,6 +49,7 @@ class App {
     this.files = facts.files;
     this.devices = this.files.flatMap((/** @type {any} */ file) => file.devices);
     this.root = root;
+    this.device = 0;
     this.state = new ViewState(location.hash);
     this.theme = new Theme();
     this.isWithoutGl = new URLSearchParams(location.search).has("2d");
