@@ -147,9 +147,11 @@ elseif(TARGET tidemark_tool)
   message(STATUS "python3 not found: the tests of the command as a whole and of the Python package are off")
 endif()
 
-# The page of tidemark view: its modules in node, and whole pages in a browser.
-tidemark_test(page "${PROJECT_SOURCE_DIR}/tests/page/run")
-if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
+# The page of tidemark view: its modules in node, which contain no C, and whole pages in a browser.
+if(NOT TIDEMARK_SANITIZE)
+  tidemark_test(page "${PROJECT_SOURCE_DIR}/tests/page/run")
+endif()
+if(TARGET tidemark_tool AND TIDEMARK_PYTHON AND NOT TIDEMARK_SANITIZE STREQUAL "thread")
   tidemark_test(page_browser "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/page/browser")
   tidemark_test(page_hostile "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/page/hostile")
 endif()
