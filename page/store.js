@@ -8,6 +8,8 @@ import {UNIT_BYTES, cutText} from "./units.js";
 import {upperBound, lowerBound} from "./scale.js";
 import {ColumnReader} from "./columns.js";
 
+/** @typedef {import("./facts.d.ts").DeviceFacts} DeviceFacts */
+
 /** The end of what is still there when the recording ends. */
 export const NEVER = 0xffffffff;
 const CHUNK_SHIFT = 8;
@@ -155,7 +157,7 @@ export class Lanes {
 
 /** Frames and stacks as texts. Index 0 of each list stands for none. */
 export class Stacks {
-  /** @param {any} json the content of the part */
+  /** @param {{texts: string[], frames: number[][], stacks: number[][], own: number[], folded: number[]} | null} json */
   constructor(json) {
     /** @type {string[]} */
     this.texts = Array.from(json?.texts ?? [""], (text) => cutText(String(text)));
@@ -224,7 +226,7 @@ export class Others {
 }
 
 export class Store {
-  /** @param {any} facts of the device */
+  /** @param {DeviceFacts} facts of the device */
   constructor(facts) {
     this.facts = facts;
     this.entries = facts.entries;

@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import {test} from "node:test";
 import {randomNumbers} from "./encoder.mjs";
-import {countText, cutText, durationText, parseCut, roundTicks, sizeText} from "../../page/units.js";
+import {countText, durationText, roundTicks, sizeText} from "../../page/units.js";
 import {entryScale, stepScale, timeScale} from "../../page/scale.js";
 import {Viewport} from "../../page/axis.js";
 import {ViewState, formatHash, parseHash} from "../../page/state.js";
@@ -104,18 +104,4 @@ test("colours of the largest groups differ and follow the name", () => {
 test("outliers are far from the others", () => {
   assert.deepEqual(findOutliers([10, 10.1, 9.9, 10, 30]), [false, false, false, false, true]);
   assert.deepEqual(findOutliers([10, 30]), [false, false]);
-});
-
-test("fields of the address that name nothing are left out", () => {
-  assert.deepEqual(parseHash("#t=__proto__&x=constructor&by=nothing&m=toString&d=x"), {});
-  assert.deepEqual(parseHash("#t=flame&x=step&by=pool&m=held&q=__proto__"),
-    {tab: "flame", x: "step", by: "pool", measure: "held", find: "__proto__"});
-});
-
-test("long texts are cut, also inside of JSON", () => {
-  const long = "ab".repeat(1 << 19);
-  assert.equal(cutText("short"), "short");
-  assert.equal(cutText(long), long.slice(0, 1000) + "…");
-  assert.deepEqual(parseCut(JSON.stringify({a: [1, {b: long, c: null}], d: true})),
-    {a: [1, {b: cutText(long), c: null}], d: true});
 });
