@@ -40,7 +40,6 @@ const RULES = {
   "no-script-url": "error",
   "no-self-assign": "error",
   "no-self-compare": "error",
-  "no-shadow": "error",
   "no-shadow-restricted-names": "error",
   "no-sparse-arrays": "error",
   "no-this-before-super": "error",
@@ -65,6 +64,7 @@ const RULES = {
 
 export default [
   {linterOptions: {reportUnusedDisableDirectives: "error"}, rules: RULES},
-  {files: ["page/*.js"], languageOptions: {ecmaVersion: 2022, sourceType: "module", globals: {...BOTH, ...PAGE}}},
+  {files: ["page/*.js"], languageOptions: {ecmaVersion: 2022, sourceType: "module", globals: {...BOTH, ...PAGE}},
+    rules: {"no-shadow": "error"}},
   {files: ["tests/page/*.mjs"], languageOptions: {ecmaVersion: 2022, sourceType: "module", globals: {...BOTH, ...NODE}}},
 ];
