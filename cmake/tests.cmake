@@ -17,7 +17,7 @@ endif()
 
 # The approximate seconds of tests that take more than one. Long tests start first, so that no processor waits for the
 # last of them. ./dev uses the file to estimate the remaining time.
-set(TIDEMARK_TEST_COSTS oracle=45 python=30 pytorch_versions=20 plot=20 survey=20 view=30 page=8 page_browser=60 test_roundtrip=16 command=15
+set(TIDEMARK_TEST_COSTS oracle=45 python=30 pytorch_versions=20 plot=20 survey=20 view=30 page=8 page_browser=60 page_hostile=120 test_roundtrip=16 command=15
     install=15 preload=15
     command_numbers=14 fuzz_cpu=14 prop_device=12 cuts=10 dev=10 leaks=9 test_cpu_threads=9 fuzz_plan=8
     test_recordings=8 test_tide=8 test_verify_random=7 leaks_jobs=6 prop_tide=6 test_ledger=6 test_optimum=6
@@ -147,10 +147,17 @@ elseif(TARGET tidemark_tool)
   message(STATUS "python3 not found: the tests of the command as a whole and of the Python package are off")
 endif()
 
-# The page of tidemark view: its modules in node, and whole pages in a browser.
-tidemark_test(page "${PROJECT_SOURCE_DIR}/tests/page/run")
-if(TARGET tidemark_tool)
-  tidemark_test(page_browser "${PROJECT_SOURCE_DIR}/tests/page/browser")
+# The page of tidemark view: its modules in node, which contain no C, and whole pages in a browser.
+if(NOT TIDEMARK_SANITIZE)
+  tidemark_test(page "${PROJECT_SOURCE_DIR}/tests/page/run")
+endif()
+if(TARGET tidemark_tool AND TIDEMARK_PYTHON AND NOT TIDEMARK_SANITIZE STREQUAL "thread")
+  tidemark_test(page_browser "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/page/browser")
+  set(TIDEMARK_HOSTILE_PARTS)
+  if(TIDEMARK_SANITIZE)
+    set(TIDEMARK_HOSTILE_PARTS damaged contradictions)  # the others ask the browser more than the command
+  endif()
+  tidemark_test(page_hostile "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/page/hostile" ${TIDEMARK_HOSTILE_PARTS})
 endif()
 
 if(TIDEMARK_EXAMPLES)

@@ -65,6 +65,7 @@ function reservedRanges(store, instant, lane) {
     if (segments.begin[i] <= instant && segments.end[i] > instant) there.push(i);
   }
   there.sort((a, b) => segments.address[a] - segments.address[b]);
+  /** @type {{low: number, high: number, parts: number[]}[]} */
   const ranges = [];
   for (const i of there) {
     const low = segments.address[i] - lanes.base[lane];
@@ -213,7 +214,7 @@ function gapsOf(low, high, used) {
 function describeSegment(/** @type {import("./store.js").Store} */ store, /** @type {number} */ i,
   /** @type {number} */ instant) {
   if (i < 0) return null;
-  const {segments, lanes} = store;
+  const segments = store.segments;
   const lane = segments.lane[i];
   const range = reservedRange(store, instant, i);
   return {address: store.addressText(lane, range.low), bytes: (range.high - range.low) * store.unit,

@@ -3,6 +3,7 @@
 // @ts-check
 //
 // Reads the facts, starts the worker, makes the panels, and keeps them in step with the state.
+import {parseCut} from "./units.js";
 import {entryScale, stepScale, timeScale} from "./scale.js";
 import {ViewState} from "./state.js";
 import {el, emptyNote, fill} from "./dom.js";
@@ -48,6 +49,7 @@ class App {
     this.files = facts.files;
     this.devices = this.files.flatMap((/** @type {any} */ file) => file.devices);
     this.root = root;
+    this.device = 0;
     this.state = new ViewState(location.hash);
     this.theme = new Theme();
     this.isWithoutGl = new URLSearchParams(location.search).has("2d");
@@ -102,7 +104,7 @@ class App {
   makeScale() {
     const {facts, state, times} = this;
     const entries = facts.entries;
-    this.scale = state.now.x === "time" ? timeScale(entries, times, facts.overview)
+    this.scale = state.now.x === "time" ? timeScale(entries, times ?? null, facts.overview)
       : state.now.x === "step" ? stepScale(entries, this.steps) : entryScale(entries);
   }
 
@@ -170,7 +172,8 @@ class App {
   window() {
     const {from, to} = this.state.now;
     const entries = this.scale?.entries ?? 1;
-    return to > from && from < entries ? {from: Math.max(0, from), to: Math.min(to, entries)} : {from: 0, to: entries};
+    const isPart = to > from && from < entries && to > 0;
+    return isPart ? {from: Math.max(0, from), to: Math.min(to, entries)} : {from: 0, to: entries};
   }
 
   /** @param {number} width in pixels */
@@ -277,7 +280,9 @@ class App {
   /** The address was changed by hand or by a link. */
   followHash() {
     const state = new ViewState(location.hash).now;
-    if (state.device !== this.device && this.devices[state.device]) {
+    if (!this.devices[state.device]) state.device = this.device;
+    if (!this.tabsThere().some((panel) => panel.name === state.tab)) state.tab = this.state.now.tab;
+    if (state.device !== this.device) {
       this.state.now = state;
       this.useDevice(state.device);
       for (const panel of this.panels.values()) panel.clear?.();
@@ -333,7 +338,7 @@ function partNames(facts) {
 function startPage() {
   const root = /** @type {any} */ (document.getElementById("page"));
   try {
-    const facts = JSON.parse(document.getElementById("facts")?.textContent ?? "");
+    const facts = parseCut(document.getElementById("facts")?.textContent ?? "");
     document.title = facts.files.map((/** @type {any} */ file) => file.name).join(", ") + " · Tidemark";
     if (facts.files.flatMap((/** @type {any} */ file) => file.devices).length === 0)
       fill(root, emptyNote("Nothing to show", "The recording has no entries and no segments of any device."));

@@ -160,7 +160,7 @@ export class PainterGl {
     const gl = this.gl;
     this.hasGrid = Boolean(grid);
     if (!grid) return;
-    gl.bindTexture(gl.TEXTURE_2D, this.texture);
+    gl.bindTexture(gl.TEXTURE_2D, this.texture ?? null);
     gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, grid.columns, grid.rows, 0, gl.RGBA, gl.UNSIGNED_BYTE,
       new Uint8Array(grid.pixels.buffer));
     this.setSampling();

@@ -5,6 +5,8 @@
 // Positions and the x axis. A position is the number of an entry; between e and e + 1 the memory is as entry e left it.
 // An axis translates positions to x: the number itself, microseconds since the first entry, or steps.
 
+/** @typedef {import("./facts.d.ts").Overview} Overview */
+
 /** The first index whose value is above `value`. @param {ArrayLike<number>} sorted @param {number} value */
 export function upperBound(sorted, value, low = 0, high = sorted.length) {
   while (low < high) {
@@ -82,13 +84,13 @@ export function entryScale(entries) {
 
 /**
  * @param {number} entries @param {ArrayLike<number> | null} times of each entry, in microseconds, rising
- * @param {any} overview of the facts: times of some entries, which serve until all are known
+ * @param {Overview | null} overview of the facts: times of some entries, which serve until all are known
  */
 export function timeScale(entries, times, overview) {
   if (times) return new Scale("time", entries, null, times);
   if (!overview?.ms) return entryScale(entries);
   let last = 0;
-  const values = overview.ms.map((/** @type {number} */ ms) => (last = Math.max(last, ms * 1000)));
+  const values = overview.ms.map((ms) => (last = Math.max(last, ms * 1000)));
   return new Scale("time", entries, overview.entry, values);
 }
 
@@ -97,7 +99,9 @@ export function timeScale(entries, times, overview) {
  * @param {number} entries @param {{step: number, first_entry: number, entries: number}[]} rows
  */
 export function stepScale(entries, rows) {
+  /** @type {number[]} */
   const knots = [];
+  /** @type {number[]} */
   const values = [];
   const add = (/** @type {number} */ at, /** @type {number} */ x) => {
     if (knots.length > 0 && at <= knots[knots.length - 1]) return;

@@ -18,6 +18,11 @@ const DEFAULTS = {device: 0, from: -1, to: -1, x: "", tab: "where", by: "", low:
 const SHORT = {device: "d", x: "x", tab: "t", by: "by", measure: "m", at: "at", base: "vs", find: "q", isOpen: "all",
   kinds: "k", least: "min", text: "site", entry: "e"};
 
+/** Fields that are one of a few words. @type {{[key: string]: string[]}} */
+const WORDS = {x: ["time", "entry", "step"], measure: ["used", "allocated", "held"],
+  tab: ["where", "who", "flame", "oom", "whatif", "steps", "ranks", "entries"],
+  by: ["site", "module", "size", "stream", "pool", "lifetime"]};
+
 export class ViewState {
   /** @param {string} hash of the address */
   constructor(hash) {
@@ -102,6 +107,7 @@ function readField(found, short, value) {
   const entry = Object.entries(SHORT).find((pair) => pair[1] === short);
   if (!entry) return;
   const isNumber = typeof (/** @type {any} */ (DEFAULTS)[entry[0]]) === "number";
+  if (!isNumber && !(WORDS[entry[0]]?.includes(value) ?? true)) return;
   if (!isNumber) found[entry[0]] = value;
   else if (isNumbers) found[entry[0]] = numbers[0];
 }

@@ -4,9 +4,11 @@
 //
 // The segments, blocks, stacks and times of one device, as typed arrays. Instant i is the state after i entries: what
 // begins with entry e exists from instant e + 1 on. Position e of the axis shows instant e + 1.
-import {UNIT_BYTES} from "./units.js";
+import {UNIT_BYTES, cutText} from "./units.js";
 import {upperBound, lowerBound} from "./scale.js";
 import {ColumnReader} from "./columns.js";
+
+/** @typedef {import("./facts.d.ts").DeviceFacts} DeviceFacts */
 
 /** The end of what is still there when the recording ends. */
 export const NEVER = 0xffffffff;
@@ -155,9 +157,10 @@ export class Lanes {
 
 /** Frames and stacks as texts. Index 0 of each list stands for none. */
 export class Stacks {
-  /** @param {any} json the content of the part */
+  /** @param {{texts: string[], frames: number[][], stacks: number[][], own: number[], folded: number[]} | null} json */
   constructor(json) {
-    this.texts = json?.texts ?? [""];
+    /** @type {string[]} */
+    this.texts = Array.from(json?.texts ?? [""], (text) => cutText(String(text)));
     this.frames = json?.frames ?? [[0, 0, 0]];
     this.stacks = json?.stacks ?? [[]];
     this.own = json?.own ?? [-1];
@@ -223,7 +226,7 @@ export class Others {
 }
 
 export class Store {
-  /** @param {any} facts of the device */
+  /** @param {DeviceFacts} facts of the device */
   constructor(facts) {
     this.facts = facts;
     this.entries = facts.entries;

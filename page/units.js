@@ -9,6 +9,19 @@ export const UNIT_BYTES = 512;
 
 const SIZE_NAMES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
+/** Longer texts of a recording are cut: drawing a name of a megabyte takes seconds, and nobody reads it. */
+const TEXT_MOST = 1000;
+
+/** @param {string} text @returns {string} */
+export function cutText(text) {
+  return text.length > TEXT_MOST ? text.slice(0, TEXT_MOST) + "…" : text;
+}
+
+/** JSON with all its texts cut. @param {string} json @returns {any} */
+export function parseCut(json) {
+  return JSON.parse(json, (_, value) => (typeof value === "string" ? cutText(value) : value));
+}
+
 /** @param {number} bytes @returns {string} */
 export function sizeText(bytes) {
   if (bytes < 0) return "−" + sizeText(-bytes);

@@ -52,7 +52,7 @@ bool tool_annotation_next(const tide_trace* trace, size_t device, size_t* at, to
     int64_t on = 0;
     int64_t time_us = 0;
     if (name == NULL || stage == NULL || !value_int(names, item, "time_us", &time_us)) continue;
-    if (value_int(names, item, "device", &on) && on != (int64_t)device) continue;
+    if (value_int(names, item, "device", &on) && on >= 0 && (uint64_t)on != device) continue;
     if (time_us < 0) continue;
     *out = (tool_annotation){ name, strcmp(stage, "START") == 0, (uint64_t)time_us };
     return true;

@@ -28,7 +28,8 @@ typedef struct tool_annotation {
   uint64_t time_us;
 } tool_annotation;
 
-// The next annotation of a device, from item *at on; moves *at behind it. Returns false at the end.
+// The next annotation of a device, or of every device (those without a device, or with a negative one), from
+// item *at on; moves *at behind it. Returns false at the end.
 bool tool_annotation_next(const tide_trace* trace, size_t device, size_t* at, tool_annotation* out);
 
 // The time of the first entry that has one, and the time to the last. Returns false if no entry has a time.

@@ -96,7 +96,7 @@ size_t tool_view_part_length(const tool_view_part* part) {
 
 // Writes at most LINE_BYTES in base64.
 static tide_status letters_write(const unsigned char* at, size_t count, const tide_sink* sink) {
-  static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
   char text[LINE_BYTES / 3 * 4];
   size_t length = 0;
   for (size_t i = 0; i < count; i += 3) {
@@ -105,8 +105,8 @@ static tide_status letters_write(const unsigned char* at, size_t count, const ti
     const uint32_t bits = (uint32_t)at[i] << 16 | second << 8 | third;
     text[length++] = letters[bits >> 18];
     text[length++] = letters[bits >> 12 & 63];
-    text[length++] = i + 1 < count ? letters[bits >> 6 & 63] : '=';
-    text[length++] = i + 2 < count ? letters[bits & 63] : '=';
+    text[length++] = letters[i + 1 < count ? bits >> 6 & 63 : 64];
+    text[length++] = letters[i + 2 < count ? bits & 63 : 64];
   }
   return sink->write(sink->user, text, length);
 }

@@ -21,12 +21,14 @@ static int range_order(const void* a, const void* b) {
 static bool lane_add(tool_view_memory* m, tool_view_range* range, bool grows) {
   const uint64_t end = range->address + range->bytes;
   const bool is_expandable = (range->flags & TOOL_VIEW_EXPANDABLE) != 0;
-  tool_view_lane* lane = m->lane_count > 0 ? &m->lanes[m->lane_count - 1] : NULL;
-  const bool is_inside =
-      lane != NULL && (range->address < lane->end || (range->address == lane->end && grows && is_expandable));
-  if (!is_inside) {
-    lane = &m->lanes[m->lane_count++];
+  tool_view_lane* lane = &m->lanes[m->lane_count];  // behind the last
+  const bool is_inside = m->lane_count > 0 && (range->address < lane[-1].end ||
+                                               (range->address == lane[-1].end && grows && is_expandable));
+  if (is_inside) {
+    lane--;
+  } else {
     *lane = (tool_view_lane){ range->address, range->address };
+    m->lane_count++;
   }
   range->lane = (uint32_t)m->lane_count - 1;
   if (end < lane->end) return grows;

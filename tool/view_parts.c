@@ -211,7 +211,7 @@ static void others_add(tool_view_parts* parts, const tool_view_device* device) {
 static void curves_add(tool_view_parts* parts, const tool_view_device* device) {
   const tool_view_curves* const curves = &device->memory.fine;
   tool_view_bytes out = { .data = NULL };
-  for (size_t c = 0; c < 3 * TOOL_VIEW_CURVE_COUNT; c++) {
+  for (size_t c = 0; c < (size_t)3 * TOOL_VIEW_CURVE_COUNT; c++) {
     uint64_t before = 0;
     tool_view_put(&out, curves->count);
     for (size_t i = 0; i < curves->count; i++) {

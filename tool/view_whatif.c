@@ -2,8 +2,9 @@
 // Copyright the Tidemark authors
 //
 // The settings whose reserved memory the page shows over time: the recorded one, the suggested one,
-// Tidemark's own policy, PyTorch's expandable segments and its defaults. The report tried more, but stopped
-// some of them early, depending on the order in which threads ran them; a page is always the same.
+// Tidemark's own policy, PyTorch's expandable segments, its defaults, and the usual limit for splits. The
+// report tried more, but stopped some of them early, depending on the order in which threads ran them; a page
+// is always the same.
 #include <stdlib.h>
 
 #include "view.h"
@@ -15,12 +16,11 @@ static void settings_choose(tool_trials* trials, const tool_diagnosis* r) {
   if (r->advice.trial != NULL) (void)tool_trials_add(trials, &r->advice.trial->device);
   device.policy = TIDE_POLICY_TIDE;
   (void)tool_trials_add(trials, &device);
-  if (tide_device_options_parse("expandable_segments:True", &device) == TIDE_OK) {
-    device.policy = TIDE_POLICY_TORCH;
-    (void)tool_trials_add(trials, &device);
+  static const char* const usual[] = { "expandable_segments:True", "", "max_split_size_mb:256" };
+  for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
+    device = (tide_device_options)TIDE_DEVICE_OPTIONS_INIT;
+    if (tide_device_options_parse(usual[i], &device) == TIDE_OK) (void)tool_trials_add(trials, &device);
   }
-  device = (tide_device_options)TIDE_DEVICE_OPTIONS_INIT;
-  (void)tool_trials_add(trials, &device);
 }
 
 // A replay begins without memory, so it proves something only about a run that was recorded from its start.

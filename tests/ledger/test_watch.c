@@ -66,8 +66,7 @@ static void ranges_cut(uint64_t from, uint64_t to) {
       i++;
       continue;
     }
-    if (range->address < from && to < end) w.ranges[w.range_count++] = (watched){ to, end - to, 0, 0 };
-    else if (to < end) w.ranges[w.range_count++] = (watched){ to, end - to, 0, 0 };
+    if (to < end) w.ranges[w.range_count++] = (watched){ to, end - to, 0, 0 };
     if (range->address < from) w.ranges[i].bytes = from - range->address;
     else w.ranges[i] = w.ranges[--w.range_count];
   }
