@@ -17,7 +17,7 @@ endif()
 
 # The approximate seconds of tests that take more than one. Long tests start first, so that no processor waits for the
 # last of them. ./dev uses the file to estimate the remaining time.
-set(TIDEMARK_TEST_COSTS oracle=45 python=30 pytorch_versions=20 plot=20 survey=20 view=30 page=8 page_browser=60 test_roundtrip=16 command=15
+set(TIDEMARK_TEST_COSTS oracle=45 serve=45 python=30 pytorch_versions=20 plot=20 survey=20 view=30 page=8 page_browser=60 test_roundtrip=16 command=15
     install=15 preload=15
     command_numbers=14 fuzz_cpu=14 prop_device=12 cuts=10 dev=10 leaks=9 test_cpu_threads=9 fuzz_plan=8
     test_recordings=8 test_tide=8 test_verify_random=7 leaks_jobs=6 prop_tide=6 test_ledger=6 test_optimum=6
@@ -142,6 +142,7 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
     set_property(TEST python APPEND PROPERTY ENVIRONMENT "CC=${CMAKE_C_COMPILER}")
   endif()
   tidemark_test(view "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/view" ${TIDEMARK_VIEW_PARTS})
+  tidemark_test(serve "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/serve")
   tidemark_test(survey "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/survey")
 elseif(TARGET tidemark_tool)
   message(STATUS "python3 not found: the tests of the command as a whole and of the Python package are off")

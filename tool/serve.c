@@ -35,6 +35,8 @@
 #define CONNECTIONS 64u           // at once; more wait in the queue of the system
 #define HEADER_BYTES (16u << 10)  // of a request
 #define IDLE_S 20u                // without a byte
+#define CROWD (CONNECTIONS / 2)   // from so many connections on, others may be waiting for one
+#define HURRY_S 2                 // then, from the connection to the end of the request
 #define REQUEST_S 10              // from the connection to the end of the request
 #define ANSWER_S 600              // from there to the end of the answer: a page through a slow tunnel
 #define LEAST_DEFLATED 1024u      // shorter answers are sent as they are
@@ -52,15 +54,17 @@ struct tool_serve {
   sigset_t signals;      // that end it
   sigset_t old_signals;  // the mask of the caller
   bool has_mask;
-  pthread_mutex_t lock;  // guards `guests`
+  pthread_mutex_t lock;  // guards `guests` and their count
   tide__link guests;
+  size_t guest_count;
 };
 
 // A connection. It is in the list from its begin to just before its socket is closed.
 typedef struct serve_guest {
   tide__link link;
   int socket;
-  time_t deadline;  // of the monotonic clock
+  bool has_asked;
+  time_t since;  // it is connected, or has asked; by the monotonic clock
 } serve_guest;
 
 struct tool_serve_request {
@@ -277,10 +281,11 @@ static void guest_begin(tool_serve* serve, struct MHD_Connection* connection, vo
       MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
   serve_guest* const guest = tool_alloc(1, sizeof *guest);
   guest->socket = info != NULL ? info->connect_fd : -1;
-  guest->deadline = now_s() + REQUEST_S;
+  guest->since = now_s();
   *out = guest;
   (void)pthread_mutex_lock(&serve->lock);
   tide__list_append(&serve->guests, &guest->link);
+  serve->guest_count++;
   (void)pthread_mutex_unlock(&serve->lock);
 }
 
@@ -296,6 +301,7 @@ static void on_connection(void* user, struct MHD_Connection* connection, void** 
   if (guest == NULL) return;
   (void)pthread_mutex_lock(&serve->lock);
   tide__list_unlink(&guest->link);
+  serve->guest_count--;
   (void)pthread_mutex_unlock(&serve->lock);
   free(guest);
 }
@@ -307,19 +313,29 @@ static void guest_asks(tool_serve* serve, struct MHD_Connection* connection) {
   serve_guest* const guest = info != NULL ? info->socket_context : NULL;
   if (guest == NULL) return;
   (void)pthread_mutex_lock(&serve->lock);
-  guest->deadline = now_s() + ANSWER_S;
+  guest->has_asked = true;
+  guest->since = now_s();
   (void)pthread_mutex_unlock(&serve->lock);
 }
 
-// Their sockets are still open, because they are in the list.
+// Ends those that took too long. Their sockets are still open, because they are in the list.
 static void guests_end(tool_serve* serve) {
-  const time_t now = now_s();
   (void)pthread_mutex_lock(&serve->lock);
+  const time_t now = now_s();
+  const int patience_s = serve->guest_count < CROWD ? REQUEST_S : HURRY_S;
   TIDE_LIST_EACH(link, &serve->guests) {
     const serve_guest* const guest = TIDE_OWNER(link, serve_guest, link);
-    if (guest->deadline <= now && guest->socket >= 0) (void)shutdown(guest->socket, SHUT_RDWR);
+    const int allowed_s = guest->has_asked ? ANSWER_S : patience_s;
+    if (now - guest->since >= allowed_s && guest->socket >= 0) (void)shutdown(guest->socket, SHUT_RDWR);
   }
   (void)pthread_mutex_unlock(&serve->lock);
+}
+
+// Nothing that is asked for has letters to unescape.
+static size_t text_keep(void* user, struct MHD_Connection* connection, char* text) {
+  (void)user;
+  (void)connection;
+  return strlen(text);
 }
 
 // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the library gives them
@@ -358,12 +374,12 @@ int tool_serve_start(tool_serve* serve, const tool_serve_site* site) {
   serve->page = response_make(site->page, site->page_bytes, false, "text/html; charset=utf-8");
   signals_hold(serve);
   if (listen(serve->listener, SOMAXCONN) != 0) return tool_fail("%s: %s", serve->hosts[0], strerror(errno));
-  serve->daemon =
-      MHD_start_daemon(MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, on_request, serve,
-                       MHD_OPTION_LISTEN_SOCKET, serve->listener, MHD_OPTION_THREAD_POOL_SIZE, THREADS,
-                       MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
-                       MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_STRICT_FOR_CLIENT,
-                       1, MHD_OPTION_NOTIFY_CONNECTION, on_connection, serve, MHD_OPTION_END);
+  serve->daemon = MHD_start_daemon(
+      MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, on_request, serve,
+      MHD_OPTION_LISTEN_SOCKET, serve->listener, MHD_OPTION_THREAD_POOL_SIZE, THREADS,
+      MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
+      MHD_OPTION_UNESCAPE_CALLBACK, text_keep, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES,
+      MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION, on_connection, serve, MHD_OPTION_END);
   if (serve->daemon == NULL) return tool_fail("%s: the server does not start", serve->hosts[0]);
   serve->listener = -1;  // the server closes it
   return TOOL_DONE;

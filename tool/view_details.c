@@ -82,7 +82,7 @@ bool tool_view_details_window(const tool_view_page* page, uint64_t device, uint6
   const tool_view_memory* const m = &page->details[device];
   const uint64_t reach = length_bound(page);
   const size_t first = block_from(m, from >= reach ? from - reach + 1 : 0);
-  const size_t behind = block_from(m, to);
+  const size_t behind = from <= m->entry_count ? block_from(m, to) : first;  // later positions do not exist
   const size_t most = behind > first ? behind - first : 0;
   uint32_t* const numbers =
       tool_alloc((most < TOOL_VIEW_DETAILS ? most : TOOL_VIEW_DETAILS) + 1, sizeof *numbers);
