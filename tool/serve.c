@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The web server. Threads of libmicrohttpd answer; the main thread waits for a signal and ends connections that
-// took too long, because the library only notices clients that send nothing at all. Every connection has one
-// request.
+// The web server. Threads of libmicrohttpd answer; the main thread waits for a signal and ends connections
+// that took too long, because the library only notices clients that send nothing at all. Every connection has
+// one request.
 #include "serve.h"
 
 #include "tool.h"
@@ -172,8 +172,8 @@ static bool text_is_one(const char* text, const char* first, const char* second)
   return strcmp(text, first) == 0 || strcmp(text, second) == 0;
 }
 
-// A page of somebody else can make a browser send requests here. It then names its own origin, or, if a name server
-// gave it our address, its own host.
+// A page of somebody else can make a browser send requests here. It then names its own origin, or, if a name
+// server gave it our address, its own host.
 static bool request_is_ours(const tool_serve* serve, struct MHD_Connection* connection) {
   const header_values host = header_of(connection, MHD_HTTP_HEADER_HOST);
   const header_values origin = header_of(connection, MHD_HTTP_HEADER_ORIGIN);

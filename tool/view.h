@@ -237,8 +237,8 @@ typedef struct tool_view_page {
   tool_view_memory* details;  // owned: by device; only blocks and what tells their places
 } tool_view_page;
 
-// The page without data: up to the end of its policy, from there to the facts, between them and the parts, and
-// behind these (made by page/join.cmake).
+// The page without data: up to the end of its policy, from there to the facts, between them and the parts,
+// and behind these (made by page/join.cmake).
 typedef struct tool_view_piece {
   const unsigned char* data;
   size_t bytes;
@@ -270,10 +270,11 @@ void tool_view_page_fini(tool_view_page* page);
 void tool_view_details_keep(tool_view_page* page, tool_view_memory* memory);
 void tool_view_details_trim(tool_view_page* page);
 
-// Write the columns of left-out blocks, behind a column with their number alone. The first is about blocks that
-// exist at a position from `from` up to `to` - 1; if they are too many, there is only their number. The second
-// is about units from `low` up to `high` - 1 of a lane: the block that ended there last before or at a position,
-// and the one that begins there first after it. They return false for a device or lane that does not exist.
+// Write the columns of left-out blocks, behind a column with their number alone. The first is about blocks
+// that exist at a position from `from` up to `to` - 1; if they are too many, there is only their number. The
+// second is about units from `low` up to `high` - 1 of a lane: the block that ended there last before or at a
+// position, and the one that begins there first after it. They return false for a device or lane that does
+// not exist.
 bool tool_view_details_window(const tool_view_page* page, uint64_t device, uint64_t from, uint64_t to,
                               tool_view_bytes* out);
 bool tool_view_details_nearest(const tool_view_page* page, uint64_t device, uint64_t position, uint64_t lane,

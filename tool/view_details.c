@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Blocks that are left out of a page that is served. They are kept in the order of their begin. A block that exists
-// at a position began less than 2^level positions before it, so a search and one pass find those of a window.
+// Blocks that are left out of a page that is served. They are kept in the order of their begin. A block that
+// exists at a position began less than 2^level positions before it, so a search and one pass find those of a
+// window.
 //
-// Cost: 48 bytes for each left-out block; an answer takes O(log n + b), where b is the number of blocks that begin in
-// the window or up to 2^level positions before it.
+// Cost: 48 bytes for each left-out block; an answer takes O(log n + b), where b is the number of blocks that
+// begin in the window or up to 2^level positions before it.
 #include <stdlib.h>
 #include <string.h>
 
