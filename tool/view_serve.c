@@ -81,6 +81,7 @@ static int address_emit(const tool_call* call, const tool_view_page* page, const
   tool_emit_uint(emit, "devices", NULL, page->device_count);
   tool_emit_uint(emit, "entries", NULL, page->entry_count);
   tool_emit_uint(emit, "left_out_blocks", NULL, left_out);
+  tool_emit_uint_if(emit, left_out > 0, "left_out_below_entries", NULL, 1ULL << page->level);
   (void)snprintf(line, sizeof line, "%s\n", tool_serve_address(serve));
   tool_emit_drawing(emit, line);
   if (!call->is_json && isatty(STDOUT_FILENO)) tool_emit_words(emit, "Open it in a browser. Ctrl-C ends it.");
