@@ -62,6 +62,7 @@ export class Groups {
       groups.rank[at] = groups.names.length - 1;
     }
     groups.colours = chooseColours(groups.names, this.by);
+    groups.colours.set(this.colours);
     groups.columns = [...this.columns, groups.column(level)];
     return groups;
   }
