@@ -27,11 +27,12 @@ export class Groups {
     /** @type {string[]} */
     this.names = order.map((key) => names[key]);
     this.colours = chooseColours(this.names, by);
+    const rank = new Uint16Array(names.length).fill(Math.max(0, order.length - 1));
+    order.forEach((key, at) => (rank[key] = at));
     this.keys = keys;
     this.keyNames = names;
     this.isRanked = Uint8Array.from(weights, (weight) => (weight > 0 ? 1 : 0));
-    this.rank = new Uint16Array(names.length).fill(Math.max(0, order.length - 1));
-    order.forEach((key, at) => (this.rank[key] = at));
+    this.rank = rank;
     /** The group of each block, for each level. */
     this.columns = store.levels.map((level) => this.column(level));
   }

@@ -33,15 +33,10 @@ export class HeaderView {
     this.axis.allow("step", app.steps.length > 0, "No steps were found");
     const dark = el("button", {type: "button", title: "Dark or light (T)", "aria-label": "Dark or light",
       click: () => app.switchTheme()}, app.theme.isDark ? "☾" : "☀");
-    fill(this.bar, el("span.brand", null, "Tidemark"), ...this.pickers(), ...this.badges(), this.lack, el("span.grow"),
+    fill(this.bar, el("span.brand", null, "Tidemark"), ...this.pickers(), ...this.badges(), el("span.grow"),
       this.axis.element, dark, el("button", {type: "button", title: "Keys (?)", "aria-label": "Keys",
         click: () => this.keys.showModal()}, "?"), this.keys);
-    this.showLack();
     this.showFinding(reportOf(app.file, app.facts));
-  }
-
-  showLack() {
-    fill(this.lack, leftOutNote(this.app));
   }
 
   pickers() {
@@ -68,7 +63,13 @@ export class HeaderView {
     if (facts.is_from_start === false) badges.push(el("span.badge.warn", {"data-badge": "middle",
       title: "What was allocated before is only known as far as the recording shows it"}, "begins in the middle"));
     if (facts.is_cut) badges.push(el("span.badge.warn", {title: "The end of the file is missing"}, "cut off"));
+    this.showLack();
+    badges.push(this.lack);
     return badges;
+  }
+
+  showLack() {
+    fill(this.lack, leftOutNote(this.app));
   }
 
   /** @param {any} report */
