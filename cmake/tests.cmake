@@ -26,7 +26,7 @@ set(TIDEMARK_TEST_COSTS oracle=45 python=30 pytorch_versions=20 plot=20 survey=2
     pytorch_shim_2.8_torch=5 test_profile_optimum=5 fuzz_pinned=4 test_cpu_fork=4 test_pinned_faults=4
     test_plan_limits=4 fuzz_graph=3 fuzz_profile=3 prop_cpu=3 prop_faults=3 prop_graph=3 prop_ledger=3
     prop_profile=3 stacks=3 test_shares=3 test_threads=3 headers=2 long_recording=2 pytorch=2 test_crowds=2
-    test_fallback=2 test_incremental=2 test_profile_recordings=2 test_stream=2)
+    test_fallback=2 test_incremental=2 test_profile_recordings=2 test_stream=2 serve=45)
 set(TIDEMARK_TEST_COSTS_FILE "${PROJECT_BINARY_DIR}/test_costs")
 file(WRITE "${TIDEMARK_TEST_COSTS_FILE}" "")
 
@@ -142,6 +142,7 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
     set_property(TEST python APPEND PROPERTY ENVIRONMENT "CC=${CMAKE_C_COMPILER}")
   endif()
   tidemark_test(view "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/view" ${TIDEMARK_VIEW_PARTS})
+  tidemark_test(serve "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/serve")
   tidemark_test(survey "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/survey")
 elseif(TARGET tidemark_tool)
   message(STATUS "python3 not found: the tests of the command as a whole and of the Python package are off")

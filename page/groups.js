@@ -29,13 +29,43 @@ export class Groups {
     this.colours = chooseColours(this.names, by);
     const rank = new Uint16Array(names.length).fill(Math.max(0, order.length - 1));
     order.forEach((key, at) => (rank[key] = at));
+    this.keys = keys;
+    this.keyNames = names;
+    this.isRanked = Uint8Array.from(weights, (weight) => (weight > 0 ? 1 : 0));
+    this.rank = rank;
     /** The group of each block, for each level. */
-    this.columns = store.levels.map((level) => {
-      const column = new Uint16Array(level.count);
-      const key = keys(level);
-      for (let i = 0; i < level.count; i++) column[i] = rank[key(i)];
-      return column;
-    });
+    this.columns = store.levels.map((level) => this.column(level));
+  }
+
+  /** @param {import("./store.js").Level} level */
+  column(level) {
+    const {rank} = this;
+    const column = new Uint16Array(level.count);
+    const key = this.keys(level);
+    for (let i = 0; i < level.count; i++) column[i] = rank[key(i)];
+    return column;
+  }
+
+  /**
+   * The same groups with the blocks of one more level. Groups that only this level has come last.
+   * @param {import("./store.js").Level} level @returns {Groups}
+   */
+  withLevel(level) {
+    const groups = Object.create(this);
+    groups.names = this.names.slice();
+    groups.rank = this.rank.slice();
+    const isUsed = new Uint8Array(this.keyNames.length);
+    const key = this.keys(level);
+    for (let i = 0; i < level.count; i++) isUsed[key(i)] = 1;
+    for (let at = 0; at < isUsed.length; at++) {
+      if (!isUsed[at] || this.isRanked[at]) continue;
+      if (groups.names.length < GROUPS_MOST) groups.names.push(this.keyNames[at]);
+      groups.rank[at] = groups.names.length - 1;
+    }
+    groups.colours = chooseColours(groups.names, this.by);
+    groups.colours.set(this.colours);
+    groups.columns = [...this.columns, groups.column(level)];
+    return groups;
   }
 }
 

@@ -148,16 +148,17 @@ function holeTimes(/** @type {import("./store.js").Store} */ store, /** @type {n
 /** Live blocks of the reserved range: while one is there, the range cannot be returned as a whole. */
 function keepersOf(/** @type {import("./store.js").Store} */ store, /** @type {number} */ instant,
   /** @type {{low: number, high: number}} */ range, /** @type {number} */ lane) {
-  /** @type {[number, number][]} */
+  /** @type {[number, number, number][]} size, offset and number */
   const found = [];
   let bytes = 0;
   store.visitAt(instant, (level, i) => {
     if (level.lane[i] !== lane || level.offset[i] < range.low || level.offset[i] >= range.high) return;
-    found.push([level.bytes[i], level.first + i]);
+    found.push([level.bytes[i], level.offset[i], level.first + i]);
     bytes += level.bytes[i] * store.unit;
   });
   found.sort((a, b) => b[0] - a[0] || a[1] - b[1]);
-  return {count: found.length, bytes, largest: found.slice(0, KEEPERS_MOST).map(([, block]) => store.describe(block))};
+  return {count: found.length, bytes, largest: found.slice(0, KEEPERS_MOST)
+    .map(([, , block]) => store.describe(block))};
 }
 
 /**

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
 #
-# Joins the modules of the page and writes them as C: the page before the facts, between them and the parts, and behind
-# these.
+# Joins the modules of the page and writes them as C: the page up to the end of its policy, from there to the facts,
+# between them and the parts, and behind these.
 #
 #   cmake -DSOURCE=folder -DMODULES=a.js,b.js -DWORKER=c.js -DOUT=file.c -P join.cmake
 #
@@ -84,26 +84,29 @@ join_modules("${WORKER}" worker)
 hash_text("${page}" page_hash)
 hash_text("${style}" style_hash)
 string(CONCAT policy "default-src 'none'; script-src '${page_hash}'; style-src '${style_hash}'; worker-src blob:; "
-       "base-uri 'none'; form-action 'none'")
+       "base-uri 'none'; form-action 'none'@CONNECT@")
 
 split_text("${shell}" "@FACTS@" head rest)
 split_text("${rest}" "@PARTS@" middle tail)
 string(REPLACE "@POLICY@" "${policy}" head "${head}")
-string(REPLACE "@STYLE@" "${style}" head "${head}")
+split_text("${head}" "@CONNECT@" head style_head)
+string(REPLACE "@STYLE@" "${style}" style_head "${style_head}")
 string(REPLACE "@WORKER@" "${worker}" middle "${middle}")
 string(REPLACE "@PAGE@" "${page}" middle "${middle}")
 
 set(arrays "")
 append_array("${head}" 0 arrays)
-append_array("${middle}" 1 arrays)
-append_array("${tail}" 2 arrays)
+append_array("${style_head}" 1 arrays)
+append_array("${middle}" 2 arrays)
+append_array("${tail}" 3 arrays)
 file(WRITE "${OUT}" "// Made by page/join.cmake.
 #include \"view.h\"
 
 ${arrays}
-const tool_view_piece tool_view_shell[3] = {
+const tool_view_piece tool_view_shell[TOOL_VIEW_PIECES] = {
   { piece_0, ${count_0} },
   { piece_1, ${count_1} },
   { piece_2, ${count_2} },
+  { piece_3, ${count_3} },
 };
 ")

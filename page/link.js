@@ -5,8 +5,8 @@
 // The link to the worker: starts it, passes on the parts as they are read, and asks questions.
 
 export class WorkerLink {
-  /** @param {string} code of the worker @param {any[]} files of the facts @param {(message: any) => void} onProgress */
-  constructor(code, files, onProgress) {
+  /** @param {string} code of the worker @param {any} facts @param {(message: any) => void} onProgress */
+  constructor(code, facts, onProgress) {
     const address = URL.createObjectURL(new Blob([code], {type: "text/javascript"}));
     this.worker = new Worker(address);
     this.onProgress = onProgress;
@@ -15,7 +15,10 @@ export class WorkerLink {
     this.next = 0;
     this.worker.onmessage = (event) => this.receive(event.data);
     this.worker.onerror = (event) => console.error("the worker failed: " + event.message);
-    this.worker.postMessage({facts: files});
+    // A copy of the page on a disk has nobody to ask for more.
+    this.isServed = Boolean(facts.details) && location.protocol.startsWith("http");
+    const details = this.isServed ? new URL(".", location.href).href : null;
+    this.worker.postMessage({facts: facts.files, details});
   }
 
   /** @param {any} message */

@@ -9,8 +9,8 @@ import {ViewState} from "./state.js";
 import {el, emptyNote, fill} from "./dom.js";
 import {Theme} from "./theme.js";
 import {Viewport} from "./axis.js";
-import {WorkerLink} from "./link.js";
-import {HeaderView} from "./view_header.js";
+import {Latest, WorkerLink} from "./link.js";
+import {HeaderView, leftOutNote} from "./view_header.js";
 import {OverviewView} from "./view_overview.js";
 import {WhereView} from "./view_where.js";
 import {WhoView} from "./view_who.js";
@@ -59,7 +59,10 @@ class App {
     /** @type {Map<string, any>} */
     this.panels = new Map();
     const code = document.getElementById("worker-code")?.textContent ?? "";
-    this.link = new WorkerLink(code, this.files, (message) => this.progress(message));
+    this.link = new WorkerLink(code, facts, (message) => this.progress(message));
+    /** @type {any} of the window that the worker completed last, or could not complete */
+    this.details = null;
+    this.askDetails = new Latest((q) => this.ask("details", q), (answer) => this.useDetails(answer));
     this.link.watchParts(this.devices.flatMap(partNames));
     this.useDevice(Math.max(0, Math.min(this.devices.length - 1, Math.floor(this.state.now.device))));
     this.header = new HeaderView(this);
@@ -92,6 +95,7 @@ class App {
     this.lanes = null;
     this.hasStacks = true;
     this.isWhole = false;
+    this.details = null;
     const state = this.state.now;
     const hasTimes = Boolean(this.facts.overview?.ms);
     const isGood = state.x === "entry" || (state.x === "time" && hasTimes) ||
@@ -164,6 +168,33 @@ class App {
     const device = this.device;
     const answer = await this.link.ask(what, {device, ...question});
     return device === this.device ? answer : null;
+  }
+
+  // -------------------------------------------------------------------------------------------------
+  // What the page lacks
+
+  /** Has the worker all blocks of the window? */
+  isComplete() {
+    const {from, to} = this.window();
+    return !this.facts.left_out || Boolean(this.details && from >= this.details.from && to <= this.details.to);
+  }
+
+  /** Lets the worker ask the tool that serves the page for the blocks of the window. */
+  completeWindow() {
+    this.showLack();
+    if (this.link.isServed && this.facts.left_out && this.isWhole) this.askDetails.request(this.window());
+  }
+
+  useDetails(/** @type {any} */ answer) {
+    this.details = answer;
+    this.showLack();
+    if (answer.isNew) this.panels.get(this.state.now.tab)?.refresh();
+  }
+
+  showLack() {
+    this.header.showLack();
+    const panel = this.panels.get(this.state.now.tab);
+    if (panel?.lack) fill(panel.lack, leftOutNote(this));
   }
 
   // -------------------------------------------------------------------------------------------------
@@ -258,6 +289,7 @@ class App {
   refresh() {
     void this.overview.refresh();
     this.panels.get(this.state.now.tab)?.refresh();
+    this.completeWindow();
   }
 
   /** @param {Set<string>} keys */
@@ -275,6 +307,7 @@ class App {
     const panel = this.panels.get(this.state.now.tab);
     panel?.surface?.redraw();
     if (keys.has("tab") || Array.from(keys).some((key) => !QUIET.has(key))) panel?.refresh(keys);
+    if (keys.has("from") || keys.has("to") || keys.has("tab")) this.completeWindow();
   }
 
   /** The address was changed by hand or by a link. */

@@ -16,17 +16,20 @@ export const ROW_OTHER = 6;
 export const ROW_NAMES = ["no effect", "allocate", "release", "free again", "reserve", "return", "other"];
 
 export class RowIndex {
-  /** @param {import("./store.js").Store} store with all its parts */
-  constructor(store) {
-    this.kind = new Uint8Array(store.entries);
-    this.of = new Uint32Array(store.entries);
+  /** @param {import("./store.js").Store} store with all its parts @param {number} [from] entry @param {number} [to] */
+  constructor(store, from = 0, to = store.entries) {
+    this.from = from;
+    this.kind = new Uint8Array(to - from);
+    this.of = new Uint32Array(to - from);
     for (const level of store.levels) {
       const {begin, end, gone, first} = level;
-      for (let i = 0; i < level.count; i++) {
-        if (gone[i] !== NEVER) this.set(gone[i], ROW_FREED, first + i);
-        if (end[i] !== NEVER) this.set(end[i], ROW_FREE, first + i);
-        this.set(begin[i], ROW_ALLOC, first + i);
-      }
+      level.visitChunks(from, to, (low, high) => {
+        for (let i = low; i < high; i++) {
+          if (gone[i] !== NEVER) this.set(gone[i], ROW_FREED, first + i);
+          if (end[i] !== NEVER) this.set(end[i], ROW_FREE, first + i);
+          this.set(begin[i], ROW_ALLOC, first + i);
+        }
+      });
     }
     const {segments, others} = store;
     for (let i = 0; i < segments.count; i++) {
@@ -38,9 +41,10 @@ export class RowIndex {
 
   /** @param {number} instant @param {number} kind @param {number} of */
   set(instant, kind, of) {
-    if (instant === 0 || instant > this.kind.length) return;
-    this.kind[instant - 1] = kind;
-    this.of[instant - 1] = of;
+    const at = instant - 1 - this.from;
+    if (at < 0 || at >= this.kind.length) return;
+    this.kind[at] = kind;
+    this.of[at] = of;
   }
 }
 
@@ -63,9 +67,9 @@ export function filterRows(store, index, filter) {
   const found = new Uint32Array(Math.max(0, to - from));
   let count = 0;
   for (let entry = from; entry < to; entry++) {
-    const kind = index.kind[entry];
+    const kind = index.kind[entry - index.from];
     if (!isKind[kind]) continue;
-    if ((units > 0 || isStack) && !isWanted(store, kind, index.of[entry], units, isStack)) continue;
+    if ((units > 0 || isStack) && !isWanted(store, kind, index.of[entry - index.from], units, isStack)) continue;
     found[count++] = entry;
   }
   return found.slice(0, count);
@@ -97,8 +101,8 @@ function isWanted(store, /** @type {number} */ kind, /** @type {number} */ of, /
  */
 export function describeRows(store, index, entries) {
   return Array.from(entries, (entry) => {
-    const kind = index.kind[entry];
-    const of = index.of[entry];
+    const kind = index.kind[entry - index.from];
+    const of = index.of[entry - index.from];
     const us = store.times ? store.times[entry] : null;
     const row = {entry, us, kind, bytes: null, address: "", stream: "", site: "", block: -1, other: -1, text: ""};
     if (kind === ROW_NONE) return row;

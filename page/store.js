@@ -255,13 +255,28 @@ export class Store {
     this.age++;
   }
 
-  addLevel(/** @type {Uint8Array} */ bytes) {
+  /** Blocks of a part, with numbers behind those that are there. @param {Uint8Array} bytes */
+  readLevel(bytes) {
     const level = new Level(bytes, this.blocks, this.entries);
-    this.levels.push(level);
-    this.blocks += level.count;
     const lanes = this.lanes.count;
     for (let i = 0; i < level.count; i++) if (level.lane[i] >= lanes) level.lane[i] = lanes - 1;
+    return level;
+  }
+
+  addLevel(/** @type {Uint8Array} */ bytes) {
+    const level = this.readLevel(bytes);
+    this.levels.push(level);
+    this.blocks += level.count;
     this.age++;
+  }
+
+  /** The same store with one more level; this one stays as it is. @param {Uint8Array} bytes @returns {Store} */
+  withLevel(bytes) {
+    const level = this.readLevel(bytes);
+    const store = Object.create(this);
+    store.levels = [...this.levels, level];
+    store.blocks = this.blocks + level.count;
+    return store;
   }
 
   addTimes(/** @type {Uint8Array} */ bytes) {

@@ -37,7 +37,7 @@ export class EntriesView {
     this.element = el("div.panel", null, el("section.card", {"aria-label": "Entries"},
       el("div.toolbar", null, el("div.choices", {role: "group", "aria-label": "Kinds"}, ...this.kinds), this.least,
         this.search,
-        this.jump, el("span.grow"), this.total),
+        this.jump, el("span.grow"), this.total, this.lack = el("span")),
       el("div.list-head", {"aria-hidden": "true"}, ...["entry", "time", "what", "size", "address", "stream",
         "call site"].map((name, i) =>
         el("span" + (i < 2 || i === 3 ? ".number" : ""), null, name))), this.list));

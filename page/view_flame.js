@@ -106,7 +106,7 @@ export class FlameView {
     const {app} = this;
     const state = app.state.now;
     this.measure.show(state.measure);
-    fill(this.lack, leftOutNote(app.facts));
+    fill(this.lack, leftOutNote(app));
     this.showChoices();
     if (this.search.value !== state.find) this.search.value = state.find;
     this.open.checked = state.isOpen === 1;

@@ -20,6 +20,7 @@ export class HeaderView {
     this.axis = choiceBar("x axis", [["time", "Time"], ["entry", "Entry"], ["step", "Step"]], (x) =>
       app.state.set({x}));
     this.keys = this.makeKeys();
+    this.lack = el("span");
     this.show();
   }
 
@@ -62,8 +63,13 @@ export class HeaderView {
     if (facts.is_from_start === false) badges.push(el("span.badge.warn", {"data-badge": "middle",
       title: "What was allocated before is only known as far as the recording shows it"}, "begins in the middle"));
     if (facts.is_cut) badges.push(el("span.badge.warn", {title: "The end of the file is missing"}, "cut off"));
-    if (facts.left_out) badges.push(leftOutNote(facts));
+    this.showLack();
+    badges.push(this.lack);
     return badges;
+  }
+
+  showLack() {
+    fill(this.lack, leftOutNote(this.app));
   }
 
   /** @param {any} report */
@@ -92,14 +98,17 @@ export class HeaderView {
   }
 }
 
-/** What a figure lacks if the page has not all blocks. @param {any} facts @returns {any} */
-export function leftOutNote(facts) {
-  const out = facts.left_out;
-  if (!out) return null;
-  return el("span.badge.warn", {"data-left-out": out.blocks,
-    title: "They did not fit the page. Curves are exact; pictures, " +
-    "groups and flame graphs lack these blocks"},
-  "without " + amountText(out.blocks, "block") + " that lived fewer than " + countText(out.below_entries) + " entries");
+/** What the figures of the window lack if the page has not all blocks. @param {any} app @returns {any} */
+export function leftOutNote(app) {
+  const out = app.facts.left_out;
+  if (!out || app.isComplete()) return null;
+  const {missing, trouble} = app.details ?? {};
+  const title = missing > 0 ? "This window has " + amountText(missing, "more block") + ". A smaller one is complete"
+    : trouble ? "The tool that serves this page does not answer: " + trouble
+      : "They did not fit the page. Curves are exact; pictures, groups and flame graphs lack these blocks";
+  return el("span.badge.warn", {"data-left-out": out.blocks, title},
+    "without " + amountText(out.blocks, "block") + " that lived fewer than " + countText(out.below_entries) +
+    " entries" + (missing > 0 ? ": zoom in for all blocks" : ""));
 }
 
 /** The report of a file is about one of its devices; others have their own. @param {any} file @param {any} facts */

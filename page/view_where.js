@@ -91,7 +91,7 @@ export class WhereView {
   refresh(keys) {
     const {app} = this;
     this.by.show(app.state.now.by);
-    fill(this.lack, leftOutNote(app.facts));
+    fill(this.lack, leftOutNote(app));
     this.by.allow("site", app.hasStacks, "No stacks were recorded");
     this.by.allow("module", app.hasStacks, "No stacks were recorded");
     if (!app.lanes) fill(this.side, el("p.dim", null, "The recording is being read …"));
@@ -161,7 +161,7 @@ export class WhereView {
   async showLegend() {
     const {app} = this;
     const [entry, when] = this.moment();
-    const legend = await app.ask("legend", {by: app.state.now.by, top: 12});
+    const legend = await app.ask("legend", {by: app.state.now.by, top: 12, ...app.window()});
     const holes = await app.ask("holes", {entry, top: HOLES_MOST});
     if (!legend || !holes || this.point) return;
     const rows = legend.names.map((/** @type {string} */ name, /** @type {number} */ i) =>

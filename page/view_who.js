@@ -54,7 +54,7 @@ export class WhoView {
     const {app} = this;
     const {by, x} = app.state.now;
     this.by.show(by);
-    fill(this.lack, leftOutNote(app.facts));
+    fill(this.lack, leftOutNote(app));
     this.by.allow("site", app.hasStacks, "No stacks were recorded");
     this.by.allow("module", app.hasStacks, "No stacks were recorded");
     if (!this.surface.measure() || !app.lanes) return;

@@ -3,7 +3,8 @@
 // @ts-check
 //
 // The worker: keeps the data, answers questions. {id, do, device, …} gives {id, answer} or {id, error}. Parts arrive as
-// {part, codec, text}; after each one that was decoded, {progress: device} tells the page to ask again.
+// {part, codec, text}; after each one that was decoded, {progress: device} tells the page to ask again. A question is
+// answered from the blocks of the page, or from a Detail of its window, which has the blocks that the page lacks.
 import {ColumnReader, base64Bytes, unpackBytes} from "./columns.js";
 import {UNIT_BYTES} from "./units.js";
 import {Store} from "./store.js";
@@ -15,6 +16,7 @@ import {largestHoles, pointAt} from "./holes.js";
 import {windowAreas, groupFigures} from "./areas.js";
 import {StackTree, stackBytes, flameTree, flameDifference} from "./flame.js";
 import {RowIndex, filterRows, describeRows} from "./rows.js";
+import {Details} from "./details.js";
 
 /** What the worker keeps of one device, and what it computed from it. */
 export class DeviceData {
@@ -35,6 +37,8 @@ export class DeviceData {
     this.filtered = {key: "", rows: new Uint32Array(0)};
     /** @type {Promise<void> | null} */
     this.opening = null;
+    /** @type {Details | null} what the page lacks, if the tool can be asked for it */
+    this.details = null;
   }
 
   /** Reads all parts, in the order of their importance. @param {() => void} tell after each */
@@ -103,12 +107,42 @@ export class DeviceData {
   }
 }
 
+/** The first and the last instant that a question is about. @param {Store} store @param {any} question */
+function instantsOf(store, question) {
+  if (question.filter)
+    return [Math.max(0, Math.floor(question.filter.from ?? 0)), store.instant(question.filter.to ?? store.entries)];
+  const from = question.from ?? question.entry ?? 0;
+  const isInstant = question.from === undefined || question.kind === "used";
+  return [store.instant(from), store.instant(isInstant ? from : question.to)];
+}
+
+/** Pictures are drawn at once from the blocks that are there. */
+const NEAR = new Set(["rects", "grid", "legend"]);
+/** These show many instants; the page asks again when all blocks are there. */
+const AT_ONCE = new Set(["curves", "areas"]);
+/** These wait until all blocks are there. */
+const COMPLETE = new Set(["group", "at", "holes", "flame", "rows"]);
+
+/**
+ * What a question is answered from: the page, or a Detail.
+ * @param {DeviceData} data @param {string} what @param {any} question
+ * @returns {Promise<DeviceData | import("./details.js").Detail>}
+ */
+async function sourceOf(data, what, question) {
+  const {details, store} = data;
+  if (!details || !store.isWhole) return data;
+  const [low, high] = instantsOf(store, question);
+  if (NEAR.has(what)) return details.overlapping(low, high) ?? data;
+  if (AT_ONCE.has(what)) return details.covering(low, high) ?? data;
+  return (COMPLETE.has(what) ? await details.cover(low, high) : null) ?? data;
+}
+
 /** @param {any} facts @returns {any[]} */
 export function stepRows(facts) {
   return Array.isArray(facts.steps) ? facts.steps : facts.steps?.rows ?? [];
 }
 
-/** Each answers a question about a device; null: not yet. */
+/** Each answers a question about a device from a source; null: not yet. */
 const ANSWERS = {
   /** @param {DeviceData} data */
   open: (data) => ({entries: data.store.entries, lanes: data.store.lanes, total: data.store.lanes.total,
@@ -118,63 +152,80 @@ const ANSWERS = {
   /** The same, of what was read so far. */
   peek: (/** @type {DeviceData} */ data) => ANSWERS.open(data),
 
-  curves: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+  /** Makes the window complete, if the tool serves the page. */
+  details: async (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+    const {details, store} = data;
+    if (!details || !store.isWhole) return null;
+    const [low, high] = instantsOf(store, question);
+    const had = details.covering(low, high);
+    const found = had ?? await details.cover(low, high);
+    if (!found) return {isNew: false, from: 0, to: -1, missing: details.countOf(low, high), trouble: details.trouble};
+    const to = found.high >= store.entries ? store.entries : found.high - 1;
+    return {isNew: !had, from: found.low - 1, to, missing: 0, trouble: ""};
+  },
+
+  curves: (/** @type {DeviceData} */ data, /** @type {any} */ question, /** @type {any} */ source) => {
     if (!data.curves) return null;
     const edges = data.edges(question);
-    return {edges, ...data.curves.buckets(edges)};
+    return {edges, ...source.curves.buckets(edges)};
   },
 
-  areas: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+  areas: (/** @type {DeviceData} */ data, /** @type {any} */ question, /** @type {any} */ source) => {
     if (!data.curves) return null;
-    const samples = data.curves.samples(data.edges(question));
-    return windowAreas(data.store, data.groupsBy(question.by), samples, question.top);
+    const samples = source.curves.samples(data.edges(question));
+    return windowAreas(source.store, source.groupsBy(question.by), samples, question.top);
   },
 
-  group: (/** @type {DeviceData} */ data, /** @type {any} */ question) =>
-    groupFigures(data.store, data.groupsBy(question.by), question.name, question.from, question.to),
+  group: (/** @type {DeviceData} */ data, /** @type {any} */ question, /** @type {any} */ source) =>
+    groupFigures(source.store, source.groupsBy(question.by), question.name, question.from, question.to),
 
   /** The largest groups and their colours. */
-  legend: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
-    const groups = data.groupsBy(question.by);
+  legend: (/** @type {DeviceData} */ data, /** @type {any} */ question, /** @type {any} */ source) => {
+    const groups = source.groupsBy(question.by);
     return {names: groups.names.slice(0, question.top), colours: groups.colours.slice(0, question.top),
       count: groups.names.length};
   },
 
-  rects: (/** @type {DeviceData} */ data, /** @type {any} */ question) =>
-    windowRects(data.store, data.scale(question.x), data.groupsBy(question.by), question),
+  rects: (/** @type {DeviceData} */ data, /** @type {any} */ question, /** @type {any} */ source) =>
+    windowRects(source.store, data.scale(question.x), source.groupsBy(question.by), question),
 
-  grid: (/** @type {DeviceData} */ data, /** @type {any} */ question) =>
-    windowGrid(data.store, data.scale(question.x), data.groupsBy(question.by), question, question.palette),
+  grid: (/** @type {DeviceData} */ data, /** @type {any} */ question, /** @type {any} */ source) =>
+    windowGrid(source.store, data.scale(question.x), source.groupsBy(question.by), question, question.palette),
 
-  at: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+  at: async (/** @type {DeviceData} */ data, /** @type {any} */ question, /** @type {any} */ source) => {
     const lanes = data.store.lanes;
-    if (question.lane !== undefined) return pointAt(data.store, question.entry, question.lane, question.offset);
-    const lane = lanes.at(question.y);
-    return pointAt(data.store, question.entry, lane, question.y - (lanes.low[lane] ?? 0));
+    const lane = question.lane ?? lanes.at(question.y);
+    const offset = question.lane !== undefined ? question.offset : question.y - (lanes.low[lane] ?? 0);
+    /** @type {any} */
+    const point = pointAt(source.store, question.entry, lane, offset);
+    if (!data.details || !point.hole) return point;
+    const store = await data.details.withNearest(source.store, point.position + 1, lane, point.hole);
+    return pointAt(store, question.entry, lane, offset);
   },
 
-  holes: (/** @type {DeviceData} */ data, /** @type {any} */ question) =>
-    largestHoles(data.store, question.entry, question.top),
+  holes: (/** @type {DeviceData} */ data, /** @type {any} */ question, /** @type {any} */ source) =>
+    largestHoles(source.store, question.entry, question.top),
 
-  flame: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+  flame: async (/** @type {DeviceData} */ data, /** @type {any} */ question, /** @type {any} */ source) => {
     const tree = data.tree(question.isFolded);
-    const first = flameTree(tree, stackBytes(data.store, question.kind, question.from, question.to));
+    const first = flameTree(tree, stackBytes(source.store, question.kind, question.from, question.to));
     if (!question.against) return first;
     const {from, to} = question.against;
-    const second = flameTree(question.other.tree(question.isFolded),
-      stackBytes(question.other.store, question.kind, from, to));
+    const other = await sourceOf(question.other, "flame", {kind: question.kind, from, to});
+    const second = flameTree(question.other.tree(question.isFolded), stackBytes(other.store, question.kind, from, to));
     return flameDifference(first, second);
   },
 
-  rows: (/** @type {DeviceData} */ data, /** @type {any} */ question) => {
+  rows: (/** @type {DeviceData} */ data, /** @type {any} */ question, /** @type {any} */ source) => {
     if (!data.store.isWhole) return null;
-    const index = data.rowIndex();
+    const {store} = source;
+    const index = source.rowIndex();
     const key = JSON.stringify(question.filter);
-    if (data.filtered.key !== key) data.filtered = {key, rows: filterRows(data.store, index, question.filter)};
-    const rows = data.filtered.rows;
+    if (source.filtered.key !== key) source.filtered = {key, rows: filterRows(store, index, question.filter)};
+    const rows = source.filtered.rows;
     let first = question.first;
     if (question.entry !== undefined) first = nearestRow(rows, question.entry);
-    return {total: rows.length, first, rows: describeRows(data.store, index,
+    return {total: rows.length, first, rows: describeRows(store, index,
       rows.subarray(first, first + question.count))};
   },
 
@@ -199,9 +250,13 @@ function nearestRow(rows, entry) {
 
 /** Receives messages and sends answers. */
 export class Desk {
-  /** @param {(message: any, transfer?: Transferable[]) => void} send */
-  constructor(send) {
+  /**
+   * @param {(message: any, transfer?: Transferable[]) => void} send
+   * @param {(address: string) => Promise<Uint8Array>} [load] reads from the tool that serves the page
+   */
+  constructor(send, load) {
     this.send = send;
+    this.load = load;
     /** @type {DeviceData[]} */
     this.devices = [];
     /** @type {Map<string, {promise: Promise<any>, give: (part: any) => void}>} */
@@ -231,6 +286,7 @@ export class Desk {
       };
       this.devices = message.facts.flatMap((/** @type {any} */ file) => file.devices)
         .map((/** @type {any} */ facts) => new DeviceData(facts, part));
+      if (message.details) this.useDetails(message.details);
     } else if (message.part) {
       this.slot(message.part).give(message);
     } else if (message.isEnd) {
@@ -238,6 +294,15 @@ export class Desk {
     } else {
       await this.reply(message);
     }
+  }
+
+  /** @param {string} address of the tool that serves the page */
+  useDetails(address) {
+    const {load} = this;
+    if (!load) return;
+    this.devices.forEach((data, i) => {
+      if (data.facts.left_out) data.details = new Details(data, i, (question) => load(address + question));
+    });
   }
 
   async reply(/** @type {any} */ question) {
@@ -250,7 +315,8 @@ export class Desk {
         await question.other.open(() => {});
       }
       opening.catch(() => {});
-      const answer = await /** @type {any} */ (ANSWERS)[question.do](data, question);
+      const source = await sourceOf(data, question.do, question);
+      const answer = await /** @type {any} */ (ANSWERS)[question.do](data, question, source);
       this.send({id: question.id, answer}, buffersOf(answer));
     } catch (error) {
       this.send({id: question.id, error: error instanceof Error ? error.message : String(error)});

@@ -28,7 +28,7 @@ IN_SDIST = HERE / "library"  # the C sources, in a source distribution
 TREE = IN_SDIST if IN_SDIST.exists() else HERE.parent
 # The command gets decoded data from Python, so it needs no library for compressed files.
 OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DTIDEMARK_CHECK=0", "-DTIDEMARK_TESTS=OFF", "-DTIDEMARK_TOOL=ON",
-           "-DTIDEMARK_LZMA=OFF", "-DTIDEMARK_ZLIB=OFF", "-DTIDEMARK_ZSTD=OFF", "-DTIDEMARK_MPI=OFF",
+           "-DTIDEMARK_LZMA=OFF", "-DTIDEMARK_ZLIB=OFF", "-DTIDEMARK_ZSTD=OFF", "-DTIDEMARK_MICROHTTPD=OFF", "-DTIDEMARK_MPI=OFF",
            "-DTIDEMARK_BENCH=OFF", "-DTIDEMARK_EXAMPLES=OFF", "-DTIDEMARK_PRELOAD=OFF", "-DTIDEMARK_INSTALL=OFF",
            "-DTIDEMARK_PYTORCH=ON"]
 BUILT = ("libtidemark.so", "libtidemark_torch.so", "tidemark")

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define PAGE_BYTES ((uint64_t)48 << 20)  // of a page, unless --page-size says otherwise
+#define PORT_LEAST 1024u                 // those below are the system's
 
 // ---------------------------------------------------------------------------------------------------
 // One file
@@ -93,6 +94,7 @@ static int device_add(tool_view_page* page, const tool_call* call, tide_trace* t
     tool_view_parts_of(&page->parts, device);
     tool_view_page_add_device(page, tool_view_facts_of(call, device));
     page->entry_count += device->memory.entry_count;
+    if (page->is_served) tool_view_details_keep(page, &device->memory);
   }
   device_fini(device);
   return status;
@@ -150,7 +152,8 @@ static void answer_emit_text(tool_emit* emit, const tool_view_page* page, const 
   if (left_out > 0)
     tool_emit_words(emit,
                     "%llu blocks that lived for fewer than %llu entries are left out, so that the page stays "
-                    "small; its curves are exact. --page-size allows a larger page.",
+                    "small; its curves are exact. --page-size allows a larger page, and --serve shows all "
+                    "blocks.",
                     (unsigned long long)left_out, 1ULL << page->level);
 }
 
@@ -172,8 +175,13 @@ static int answer(const tool_call* call, const tool_view_page* page, const char*
 // ---------------------------------------------------------------------------------------------------
 // The verb
 
-static int path_check(const tool_call* call, const char* path) {
-  if (path == NULL) return tool_fail("where to? -o names the page, such as -o page.html");
+static int path_check(const tool_call* call, const char* path, bool is_served) {
+  if (path != NULL && is_served)
+    return tool_fail("-o writes a page and --serve shows one: choose one of them");
+  if (is_served) return TOOL_DONE;
+  if (tool_option_value(call, "port") != NULL) return tool_fail("--port is for --serve");
+  if (path == NULL)
+    return tool_fail("where to? -o names the page, such as -o page.html; --serve shows it at once");
   if (*path == '\0') return tool_fail("-o needs the name of a file");
   for (int i = 0; i < call->operand_count; i++) {
     if (tool_file_is_input(path, call->operands[i]))
@@ -189,24 +197,46 @@ static int size_parse(const tool_call* call, uint64_t* out) {
   return tool_fail("--page-size must be a size such as 20MiB, not '%s'", text);
 }
 
-static int page_write(const tool_call* call, tool_view_page* page, const char* path, uint64_t most) {
+// The port is taken before files are read, so that a port in use is known at once.
+static int serve_open(const tool_call* call, tool_serve** out) {
+  const char* const text = tool_option_value(call, "port");
+  uint64_t port = 0;
+  if (text != NULL && (!tool_number_parse(text, UINT16_MAX, &port) || port < PORT_LEAST))
+    return tool_fail("--port must be a number from %u to 65535, not '%s'", PORT_LEAST, text);
+  return tool_serve_open((uint16_t)port, out);
+}
+
+static int page_fit(tool_view_page* page, uint64_t most) {
   char sizes[2][TOOL_SIZE_TEXT];
-  uint64_t bytes = tool_view_page_fit(page, most);
-  if (bytes > most)
-    return tool_fail("even without blocks the page needs %s, but --page-size allows %s",
-                     tool_size_text(bytes, sizes[0]), tool_size_text(most, sizes[1]));
+  const uint64_t bytes = tool_view_page_fit(page, most);
+  if (bytes <= most) return TOOL_DONE;
+  return tool_fail("even without blocks the page needs %s, but --page-size allows %s",
+                   tool_size_text(bytes, sizes[0]), tool_size_text(most, sizes[1]));
+}
+
+static int page_write(const tool_call* call, const tool_view_page* page, const char* path) {
+  uint64_t bytes = 0;
   const int status = tool_file_write(path, tool_view_page_write, page, &bytes);
   return status == TOOL_DONE ? answer(call, page, path, bytes) : status;
 }
 
-static int view_run(const tool_call* call) {
-  const char* const path = tool_option_value(call, "output");
-  tool_view_page page = { .files = NULL };
+static int page_make(const tool_call* call, tool_view_page* page, tool_serve* serve) {
   uint64_t most = 0;
-  int status = path_check(call, path);
-  if (status == TOOL_DONE) status = size_parse(call, &most);
-  for (int i = 0; i < call->operand_count && status == TOOL_DONE; i++) status = file_add(&page, call, i);
-  if (status == TOOL_DONE) status = page_write(call, &page, path, most);
+  int status = size_parse(call, &most);
+  for (int i = 0; i < call->operand_count && status == TOOL_DONE; i++) status = file_add(page, call, i);
+  if (status == TOOL_DONE) status = page_fit(page, most);
+  if (status == TOOL_DONE && serve != NULL) return tool_view_serve(call, page, serve);
+  tool_serve_close(serve);
+  return status == TOOL_DONE ? page_write(call, page, tool_option_value(call, "output")) : status;
+}
+
+static int view_run(const tool_call* call) {
+  const bool is_served = tool_option_value(call, "serve") != NULL;
+  tool_view_page page = { .is_served = is_served };
+  tool_serve* serve = NULL;
+  int status = path_check(call, tool_option_value(call, "output"), is_served);
+  if (status == TOOL_DONE && is_served) status = serve_open(call, &serve);
+  if (status == TOOL_DONE) status = page_make(call, &page, serve);
   tool_view_page_fini(&page);
   return status;
 }
@@ -216,6 +246,10 @@ static const tool_option view_options[] = {
   { "page-size", 0, "SIZE",
     "the largest size of the page; blocks with short lives are left out if they do not fit (default: "
     "48MiB)" },
+  { "serve", 0, NULL,
+    "show the page at an address of this computer instead, with every block of a recording that does not fit "
+    "a page, until Ctrl-C" },
+  { "port", 0, "PORT", "the port of the address (default: any free one)" },
   TOOL_STEP_OPTION,
   { NULL, 0, NULL, NULL },
 };
@@ -229,6 +263,9 @@ const tool_verb tool_view = {
       "compact form: every block and segment from beginning to end, the stacks, the findings of "
       "`tidemark report`, and reserved memory over time under up to five settings, which are replayed when "
       "the page is made. Several recordings, such as those of the ranks of a run, become one page.\n\n"
+      "If a recording does not fit a page, the blocks with the shortest lives are left out. With --serve the "
+      "page asks for those of the window that it shows. Only programs of this computer that know the printed "
+      "address get an answer.\n\n"
       "A page for a colleague contains the names of files and functions of the program, as the recording "
       "does.",
   .options = view_options,

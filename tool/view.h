@@ -8,6 +8,7 @@
 #include "base/hash_map.h"
 #include "base/tree.h"
 #include "report.h"
+#include "serve.h"
 #include "timeline.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -205,6 +206,10 @@ const char* tool_view_name(char letter, size_t number, const char* part, char ou
 
 // Adds all parts but stacks.
 void tool_view_parts_of(tool_view_parts* parts, const tool_view_device* device);
+// The columns of some blocks, which are in the order of their begin; and the level of a block.
+void tool_view_blocks_put(tool_view_bytes* out, const tool_view_memory* memory, const uint32_t* numbers,
+                          size_t count);
+uint32_t tool_view_block_level(const tool_view_memory* memory, const tool_view_block* block);
 
 // The facts of a device as one JSON object; without "parts" and "left_out". Freed by free().
 char* tool_view_facts_of(const tool_call* call, tool_view_device* device);
@@ -228,15 +233,18 @@ typedef struct tool_view_page {
   tool_view_parts parts;
   uint32_t level;  // blocks of lower levels are left out
   uint64_t entry_count;
+  bool is_served;             // it can ask for what is left out, and `details` has it
+  tool_view_memory* details;  // owned: by device; only blocks and what tells their places
 } tool_view_page;
 
-// The page without data, before the facts, between them and the parts, and behind these (made by
-// page/join.cmake).
+// The page without data: up to the end of its policy, from there to the facts, between them and the parts,
+// and behind these (made by page/join.cmake).
 typedef struct tool_view_piece {
   const unsigned char* data;
   size_t bytes;
 } tool_view_piece;
-extern const tool_view_piece tool_view_shell[3];
+#define TOOL_VIEW_PIECES 4u
+extern const tool_view_piece tool_view_shell[TOOL_VIEW_PIECES];
 
 // Add a file, set the facts of the last file, and add a device to it. Facts are JSON objects, which are
 // freed.
@@ -250,5 +258,29 @@ uint64_t tool_view_page_fit(tool_view_page* page, uint64_t most);
 uint64_t tool_view_page_left_out(const tool_view_page* page);
 tide_status tool_view_page_write(const void* page, const tide_sink* sink);
 void tool_view_page_fini(tool_view_page* page);
+
+// ---------------------------------------------------------------------------------------------------
+// What is left out of a page that is served (view_details.c)
+
+// Answers have at most this many blocks.
+#define TOOL_VIEW_DETAILS 500000u
+
+// Takes the blocks of the last device out of its memory and keeps them; and drops those that are in the page,
+// once it fits.
+void tool_view_details_keep(tool_view_page* page, tool_view_memory* memory);
+void tool_view_details_trim(tool_view_page* page);
+
+// Write the columns of left-out blocks, behind a column with their number alone. The first is about blocks
+// that exist at a position from `from` up to `to` - 1; if they are too many, there is only their number. The
+// second is about units from `low` up to `high` - 1 of a lane: the block that ended there last before or at a
+// position, and the one that begins there first after it. They return false for a device or lane that does
+// not exist.
+bool tool_view_details_window(const tool_view_page* page, uint64_t device, uint64_t from, uint64_t to,
+                              tool_view_bytes* out);
+bool tool_view_details_nearest(const tool_view_page* page, uint64_t device, uint64_t position, uint64_t lane,
+                               uint64_t low, uint64_t high, tool_view_bytes* out);
+
+// Serves a page until a signal comes (view_serve.c). Takes and closes the server; returns the exit status.
+int tool_view_serve(const tool_call* call, tool_view_page* page, tool_serve* serve);
 
 #endif

@@ -54,6 +54,9 @@ void tool_view_page_fini(tool_view_page* page) {
   for (size_t i = 0; i < page->device_count; i++) free(page->devices[i]);
   free(page->files);
   free(page->devices);
+  for (size_t i = 0; page->details != NULL && i < page->device_count; i++)
+    tool_view_memory_fini(&page->details[i]);
+  free(page->details);
   tool_view_parts_fini(&page->parts);
 }
 
@@ -106,7 +109,9 @@ static char* facts_text(const tool_view_page* page, size_t* out_bytes) {
   char* text = NULL;
   FILE* const to = open_memstream(&text, out_bytes);
   if (to == NULL) tool_out_of_memory();
-  (void)fprintf(to, "{ \"version\": 1, \"tool\": \"%s\", \"files\": [", tide_version());
+  (void)fprintf(to, "{ \"version\": 1, \"tool\": \"%s\", ", tide_version());
+  if (page->is_served) (void)fprintf(to, "\"details\": { \"most\": %u }, ", TOOL_VIEW_DETAILS);
+  (void)fputs("\"files\": [", to);
   size_t device = 0;
   for (size_t f = 0; f < page->file_count; f++) {
     (void)fprintf(to, "%s\n{%s,\n\"devices\": [", f > 0 ? "," : "", page->files[f].facts);
@@ -126,11 +131,15 @@ static char* facts_text(const tool_view_page* page, size_t* out_bytes) {
 // ---------------------------------------------------------------------------------------------------
 // Size
 
+// What the policy of a page allows in addition if the tool serves it.
+static const char connect_rule[] = "; connect-src 'self'";
+
 static uint64_t page_bytes(const tool_view_page* page) {
   size_t bytes = 0;
   free(facts_text(page, &bytes));
   uint64_t sum = bytes;
-  for (size_t i = 0; i < 3; i++) sum += tool_view_shell[i].bytes;
+  for (size_t i = 0; i < TOOL_VIEW_PIECES; i++) sum += tool_view_shell[i].bytes;
+  if (page->is_served) sum += sizeof connect_rule - 1;
   for (size_t i = 0; i < page->parts.count; i++) {
     if (!page->parts.items[i].is_left_out) sum += tool_view_part_length(&page->parts.items[i]);
   }
@@ -183,13 +192,15 @@ static tide_status facts_write(const tool_view_page* page, const tide_sink* sink
 tide_status tool_view_page_write(const void* what, const tide_sink* sink) {
   const tool_view_page* const page = what;
   TIDE_TRY(shell_write(0, sink));
-  TIDE_TRY(facts_write(page, sink));
+  if (page->is_served) TIDE_TRY(sink->write(sink->user, connect_rule, sizeof connect_rule - 1));
   TIDE_TRY(shell_write(1, sink));
+  TIDE_TRY(facts_write(page, sink));
+  TIDE_TRY(shell_write(2, sink));
   for (uint32_t rank = 0; rank <= TOOL_VIEW_TIMES; rank++) {
     for (size_t i = 0; i < page->parts.count; i++) {
       const tool_view_part* const part = &page->parts.items[i];
       if (part->rank == rank && !part->is_left_out) TIDE_TRY(tool_view_part_write(part, sink));
     }
   }
-  return shell_write(2, sink);
+  return shell_write(3, sink);
 }

@@ -95,8 +95,8 @@ BLOCK_COLUMN(block_stack, b->stack)
 BLOCK_COLUMN(block_stream, b->stream)
 BLOCK_COLUMN(block_pool, b->pool)
 
-static void blocks_put(tool_view_bytes* out, const tool_view_memory* m, const uint32_t* numbers,
-                       size_t count) {
+void tool_view_blocks_put(tool_view_bytes* out, const tool_view_memory* m, const uint32_t* numbers,
+                          size_t count) {
   static uint64_t (*const columns[])(const tool_view_memory* m, const tool_view_block* b) = {
     block_begin, block_life,  block_wait,  block_lane,   block_offset,
     block_bytes, block_slack, block_stack, block_stream, block_pool,
@@ -113,7 +113,7 @@ static void blocks_put(tool_view_bytes* out, const tool_view_memory* m, const ui
 }
 
 // The level of a block by its length in positions.
-static uint32_t block_level(const tool_view_memory* m, const tool_view_block* block) {
+uint32_t tool_view_block_level(const tool_view_memory* m, const tool_view_block* block) {
   const uint64_t length = (uint64_t)block->life + block->wait;
   if (length == 0 || block->begin + length > m->entry_count) return TOOL_VIEW_LEVELS - 1;
   uint32_t level = 0;
@@ -126,11 +126,12 @@ static uint32_t* blocks_sort(const tool_view_memory* m, size_t ends[TOOL_VIEW_LE
   size_t next[TOOL_VIEW_LEVELS + 1] = { 0 };
   uint32_t* const numbers = tool_alloc(m->block_count + 1, sizeof *numbers);
   for (size_t i = 0; i < m->block_count; i++) {
-    if (m->blocks[i].begin != TOOL_VIEW_GONE) next[block_level(m, &m->blocks[i]) + 1]++;
+    if (m->blocks[i].begin != TOOL_VIEW_GONE) next[tool_view_block_level(m, &m->blocks[i]) + 1]++;
   }
   for (size_t k = 0; k < TOOL_VIEW_LEVELS; k++) ends[k] = next[k + 1] += next[k];
   for (size_t i = 0; i < m->block_count; i++) {
-    if (m->blocks[i].begin != TOOL_VIEW_GONE) numbers[next[block_level(m, &m->blocks[i])]++] = (uint32_t)i;
+    if (m->blocks[i].begin != TOOL_VIEW_GONE)
+      numbers[next[tool_view_block_level(m, &m->blocks[i])]++] = (uint32_t)i;
   }
   return numbers;
 }
@@ -146,7 +147,7 @@ static void blocks_add(tool_view_parts* parts, const tool_view_device* device) {
       tool_view_bytes out = { .data = NULL };
       char name[TOOL_VIEW_NAME];
       (void)snprintf(name, sizeof name, "blocks-%u-%zu", level, piece);
-      blocks_put(&out, &device->memory, numbers + at, count);
+      tool_view_blocks_put(&out, &device->memory, numbers + at, count);
       tool_view_part* const part =
           part_add(parts, device, name, TOOL_VIEW_BLOCKS + TOOL_VIEW_LEVELS - 1 - level, &out);
       part->level = level;

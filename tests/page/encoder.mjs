@@ -63,6 +63,18 @@ export const encodeTimes = (times) => new Writer().column(times, signedDelta).by
 export const encodeOthers = (others) => new Writer().column(pick(others, "at"), delta).column(pick(others, "action"))
   .column(pick(others, "bytes")).column(pick(others, "text")).column(pick(others, "stack")).bytes();
 
+/** What the page has instead of left-out blocks: curves[name][instant] in buckets of 64 entries. */
+export function encodeCurves(curves) {
+  const writer = new Writer();
+  for (const values of [curves.reserved, curves.allocated, curves.requested]) {
+    const buckets = [];
+    values.forEach((value, instant) => (buckets[Math.floor(Math.max(0, instant - 1) / 64)] ??= []).push(value));
+    for (const pick of [(list) => Math.min(...list), (list) => Math.max(...list), (list) => list.at(-1)])
+      writer.column(buckets.map(pick), signedDelta);
+  }
+  return writer.bytes();
+}
+
 /** Sorts blocks into levels: level k has lives from 2^k to 2^(k+1)-1, the top one the rest. Longest lives first. */
 export function levelsOf(blocks, top = 12) {
   const levels = Array.from({length: top + 1}, () => []);

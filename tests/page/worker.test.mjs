@@ -6,35 +6,11 @@ import assert from "node:assert/strict";
 import {deflateSync} from "node:zlib";
 import {test} from "node:test";
 import {encodeRecording, randomNumbers, randomRecording} from "./encoder.mjs";
+import {deskOf} from "./desk.mjs";
 import {base64Bytes, base64BytesByTable, unpackBytes} from "../../page/columns.js";
-import {Desk} from "../../page/worker.js";
 
 const UNIT = 512;
 const SEEDS = [1, 2, 3];
-
-/** A desk with one recording, and a function that asks it. */
-async function deskOf(recording, extra) {
-  const {facts, parts} = encodeRecording(recording, extra);
-  const waiting = new Map();
-  const desk = new Desk((message) => {
-    if (message.progress !== undefined) return;
-    const [resolve, reject] = waiting.get(message.id);
-    if (message.error) reject(new Error(message.error));
-    else resolve(message.answer);
-  });
-  await desk.receive({facts: [{devices: [facts]}]});
-  for (const [name, bytes] of parts) {
-    const isPacked = name !== "s";
-    const text = Buffer.from(isPacked ? deflateSync(bytes) : bytes).toString("base64");
-    await desk.receive({part: name, codec: isPacked ? "deflate" : "none", text});
-  }
-  let id = 0;
-  const ask = (what, more = {}) => new Promise((resolve, reject) => {
-    waiting.set(++id, [resolve, reject]);
-    void desk.receive({id, do: what, device: 0, ...more});
-  });
-  return {ask, facts, desk};
-}
 
 const isLive = (item, instant) => item.begin <= instant && (item.end === null || item.end > instant);
 const isThere = (block, instant) => block.begin <= instant && (block.gone === null || block.gone > instant);

@@ -136,12 +136,18 @@ class Device:
     def blocks(self) -> list[Block]:
         result: list[Block] = []
         for name in self.facts["parts"]["blocks"]:
-            begin, life, wait, lane, offset, size, *rest = columns_of(self.page.part(name))
-            level = int(name.split("-")[2])
-            result += [Block(*row, level) for row in zip(sums(begin), life, wait, lane,
-                                                         [value * self.unit for value in offset],
-                                                         [value * self.unit for value in size], *rest)]
+            result += self.blocks_of(columns_of(self.page.part(name)), int(name.split("-")[2]))
         return result
+
+    def blocks_of(self, columns: list[list[int]], level: int = -1) -> list[Block]:
+        begin, life, wait, lane, offset, size, *rest = columns
+        return [Block(*row, level) for row in zip(sums(begin), life, wait, lane, [value * self.unit for value in offset],
+                                                  [value * self.unit for value in size], *rest)]
+
+    def left_out_of(self, answer: bytes) -> tuple[int, list[Block] | None]:
+        """How many left-out blocks an answer of --serve is about, and the blocks unless they are too many."""
+        (count,), *columns = columns_of(answer)
+        return count, self.blocks_of(columns) if columns else None
 
     @functools.cached_property
     def lanes(self) -> list[tuple[int, int]]:
