@@ -13,6 +13,7 @@ import snapshot as reference
 
 STEP = 3000  # calls of a step of the loop
 STACKS = 400
+BATCH = 1000  # items that are appended to a list at a time, as Python's pickler does; some readers cannot do more
 BEGIN_US = 1_700_000_000_000_000
 # On a single stream; and on four, where 7 % of the releases wait for other streams, as in a recorded run.
 KINDS = {
@@ -127,6 +128,8 @@ def write_entries(out: Pickle, entries: Iterator[reference.Entry], count: int, i
         out.file.write(b"".join((before, out.value(size), middle, out.value(time_us), behind,
                                  out.shared(f"stack {number}", traces[number]), b"u")))
         written += 1
+        if written % BATCH == 0:
+            out.file.write(b"e(")
         time_us += next(noise.gaps) if is_noisy else 7
     return written
 
