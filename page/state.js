@@ -44,6 +44,7 @@ export class ViewState {
   }
 
   writeHash() {
+    if (location.protocol === "about:") return; // in the frame of a notebook, which has no address of its own
     const hash = formatHash(this.now);
     if (hash !== location.hash) history.replaceState(null, "", hash || "#");
   }

@@ -65,10 +65,12 @@ static void canvas_fill(braille_canvas* c, size_t column, size_t from, size_t to
 
 static void canvas_add(braille_canvas* c, size_t column, size_t bucket) {
   const tool_timeline* const t = c->timeline;
-  canvas_fill(c, column, 0, canvas_level(c, t->curves[TOOL_CURVE_ALLOCATED][bucket].most), DOT_AREA);
+  canvas_fill(c, column, 0, canvas_level(c, tool_timeline_range(t, TOOL_CURVE_ALLOCATED, bucket)->most),
+              DOT_AREA);
   if (!c->drawing->knows_reserved) return;
-  const size_t low = canvas_level(c, t->curves[TOOL_CURVE_RESERVED][bucket].least);
-  const size_t high = canvas_level(c, t->curves[TOOL_CURVE_RESERVED][bucket].most);
+  const tide_timeline_range* const reserved = tool_timeline_range(t, TOOL_CURVE_RESERVED, bucket);
+  const size_t low = canvas_level(c, reserved->least);
+  const size_t high = canvas_level(c, reserved->most);
   canvas_fill(c, column, low > 0 ? low - 1 : 0, high, DOT_LINE);
 }
 

@@ -192,13 +192,13 @@ static void point_emit(tool_emit* emit, const tool_panel* panel, size_t file, si
   tool_emit_row(emit);
   tool_emit_uint(emit, NULL, NULL, file);
   tool_emit_real(emit, NULL, NULL, length * (double)bucket / (double)t->count - panel->axis.before, 6);
-  tool_emit_uint(emit, NULL, NULL, t->entries[bucket]);
+  tool_emit_uint(emit, NULL, NULL, t->buckets[bucket].entry_count);
   for (tool_curve curve = 0; curve < TOOL_CURVE_COUNT; curve++) {
-    const tool_extent* const extent = &t->curves[curve][bucket];
+    const tide_timeline_range* const range = tool_timeline_range(t, curve, bucket);
     const bool is_known = curve != TOOL_CURVE_RESERVED || panel->knows_reserved;
-    tool_emit_uint_if(emit, is_known, NULL, NULL, extent->least);
-    tool_emit_uint_if(emit, is_known, NULL, NULL, extent->most);
-    tool_emit_uint_if(emit, is_known, NULL, NULL, extent->last);
+    tool_emit_uint_if(emit, is_known, NULL, NULL, range->least);
+    tool_emit_uint_if(emit, is_known, NULL, NULL, range->most);
+    tool_emit_uint_if(emit, is_known, NULL, NULL, range->last);
   }
 }
 

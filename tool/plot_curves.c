@@ -44,18 +44,19 @@ static double rounded(double value) { return round(10 * value) / 10; }
 // The line passes the least and the most of each bucket at its middle, the nearer one first.
 static void put_line(tool_chart* s, tool_curve curve, const char* style) {
   const tool_timeline* const t = &s->panel->timeline;
-  const tool_extent* const extents = t->curves[curve];
   plot_pen pen = { .svg = &s->svg };
   tool_svg_put(&s->svg, "<path class=\"%s\" d=\"", style);
   for (size_t i = 0; i < t->count; i++) {
     const double x = bucket_x(s, (double)i + 0.5);
-    const uint64_t before = i > 0 ? extents[i - 1].last : extents[0].least;
-    const bool rises = before - extents[i].least <= extents[i].most - before;
+    const tide_timeline_range* const range = tool_timeline_range(t, curve, i);
+    const uint64_t before = i > 0 ? tool_timeline_range(t, curve, i - 1)->last : range->least;
+    const bool rises = before - range->least <= range->most - before;
     if (i == 0) pen_to(&pen, s->left, rounded(tool_chart_y(s, before)));
-    pen_to(&pen, x, rounded(tool_chart_y(s, rises ? extents[i].least : extents[i].most)));
-    pen_to(&pen, x, rounded(tool_chart_y(s, rises ? extents[i].most : extents[i].least)));
+    pen_to(&pen, x, rounded(tool_chart_y(s, rises ? range->least : range->most)));
+    pen_to(&pen, x, rounded(tool_chart_y(s, rises ? range->most : range->least)));
   }
-  pen_to(&pen, bucket_x(s, (double)t->count), rounded(tool_chart_y(s, extents[t->count - 1].last)));
+  const double last = tool_chart_y(s, tool_timeline_range(t, curve, t->count - 1)->last);
+  pen_to(&pen, bucket_x(s, (double)t->count), rounded(last));
   pen_end(&pen);
   tool_svg_put_text(&s->svg, "\"/>\n");
 }
@@ -67,9 +68,10 @@ static void put_area(tool_chart* s, tool_curve curve, const char* style) {
   tool_svg_put(&s->svg, "<path class=\"%s\" d=\"", style);
   pen_to(&pen, s->left, bottom);
   for (size_t i = 0; i < t->count; i++)
-    pen_to(&pen, bucket_x(s, (double)i + 0.5), rounded(tool_chart_y(s, t->curves[curve][i].most)));
+    pen_to(&pen, bucket_x(s, (double)i + 0.5),
+           rounded(tool_chart_y(s, tool_timeline_range(t, curve, i)->most)));
   const double right = bucket_x(s, (double)t->count);
-  pen_to(&pen, right, rounded(tool_chart_y(s, t->curves[curve][t->count - 1].last)));
+  pen_to(&pen, right, rounded(tool_chart_y(s, tool_timeline_range(t, curve, t->count - 1)->last)));
   pen_end(&pen);
   tool_svg_put(&s->svg, "V%.1fz\"/>\n", bottom);
 }

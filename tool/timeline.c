@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
-//
-// Places are whole numbers below 2^52 and there are at most 4096 buckets, so the bucket of an entry is exact.
 #include "timeline.h"
 
 #include <stdlib.h>
@@ -55,15 +53,10 @@ bool tool_axis_init(tool_axis* axis, tool_axis_kind kind, const tide_trace* trac
   const tide_step* const items = steps != NULL ? tide_steps_items(steps, &step_count) : NULL;
   if (kind == TOOL_AXIS_TIME && !tool_device_times(trace, device, &axis->first_ns, &span_ns)) return false;
   if (kind == TOOL_AXIS_STEP && step_count == 0) return false;
-  axis->places = tool_alloc(axis->entry_count, sizeof *axis->places);
-  if (kind == TOOL_AXIS_TIME) {
-    axis_take_times(axis, entries);
-  } else if (kind == TOOL_AXIS_STEP) {
-    axis_take_steps(axis, items, step_count);
-  } else {
-    for (size_t i = 0; i < axis->entry_count; i++) axis->places[i] = i;
-    axis->length = axis->entry_count > 0 ? axis->entry_count : 1;
-  }
+  axis->length = axis->entry_count > 0 ? axis->entry_count : 1;
+  if (kind != TOOL_AXIS_ENTRY) axis->places = tool_alloc(axis->entry_count, sizeof *axis->places);
+  if (kind == TOOL_AXIS_TIME) axis_take_times(axis, entries);
+  if (kind == TOOL_AXIS_STEP) axis_take_steps(axis, items, step_count);
   return true;
 }
 
@@ -71,7 +64,8 @@ void tool_axis_fini(tool_axis* axis) { free(axis->places); }
 
 uint64_t tool_axis_place(const tool_axis* axis, uint64_t entry) {
   if (entry == TIDE_LEDGER_BEFORE || axis->entry_count == 0) return 0;
-  return entry < axis->entry_count ? axis->places[entry] : axis->length - 1;
+  if (entry >= axis->entry_count) return axis->length - 1;
+  return axis->places != NULL ? axis->places[entry] : entry;
 }
 
 uint64_t tool_axis_place_of_time(const tool_axis* axis, const tide_trace_entry* entries, uint64_t time_ns) {
@@ -100,73 +94,57 @@ double tool_axis_value(const tool_axis* axis, uint64_t place) {
 // ---------------------------------------------------------------------------------------------------
 // The curves
 
-static void values_of(const tide_ledger* ledger, uint64_t out[TOOL_CURVE_COUNT]) {
-  const tide_ledger_totals totals = tide_ledger_get_totals(ledger);
-  out[TOOL_CURVE_RESERVED] = totals.reserved_bytes;
-  out[TOOL_CURVE_ALLOCATED] = totals.live_bytes;
-  out[TOOL_CURVE_REQUESTED] = totals.requested_bytes;
-}
-
-// Begins the buckets from `first` to `last`.
-static void buckets_begin(tool_timeline* t, size_t first, size_t last,
-                          const uint64_t values[TOOL_CURVE_COUNT]) {
-  for (size_t c = 0; c < TOOL_CURVE_COUNT; c++) {
-    const tool_extent whole = { values[c], values[c], values[c] };
-    for (size_t i = first; i <= last && i < t->count; i++) t->curves[c][i] = whole;
+const tide_timeline_range* tool_timeline_range(const tool_timeline* t, tool_curve curve, size_t bucket) {
+  const tide_timeline_bucket* const at = &t->buckets[bucket];
+  switch (curve) {
+    case TOOL_CURVE_RESERVED: return &at->reserved;
+    case TOOL_CURVE_ALLOCATED: return &at->live;
+    default: return &at->requested;
   }
 }
 
-static void bucket_add(tool_timeline* t, size_t bucket, const uint64_t values[TOOL_CURVE_COUNT]) {
-  t->entries[bucket]++;
-  for (size_t c = 0; c < TOOL_CURVE_COUNT; c++) {
-    tool_extent* const extent = &t->curves[c][bucket];
-    extent->least = tide__min(extent->least, values[c]);
-    extent->most = tide__max(extent->most, values[c]);
-    extent->last = values[c];
-  }
+// The first place of a bucket: place p is in bucket p * count / length.
+static uint64_t bucket_begin(const tool_axis* axis, size_t bucket, size_t count) {
+  const uint64_t place = axis->length / count * bucket;
+  const uint64_t rest = axis->length % count * bucket;
+  return place + (rest + count - 1) / count;
 }
 
+// A bucket also has the value with which it begins: the picture has no gaps between them.
 static tide_status timeline_follow(tool_timeline* t, tide_ledger* ledger, const tool_axis* axis) {
-  uint64_t values[TOOL_CURVE_COUNT];
-  size_t begun = 0;  // buckets up to this one
-  tide_status status = axis->entry_count > 0 ? tide_ledger_seek(ledger, TIDE_LEDGER_BEFORE) : TIDE_OK;
-  values_of(ledger, values);
-  buckets_begin(t, 0, 0, values);
+  tide_timeline line = { .buckets = t->buckets, .count = t->count, .is_joined = true };
+  tide_status status = tide_ledger_seek(ledger, TIDE_LEDGER_BEFORE);
+  tide_ledger_totals totals = tide_ledger_get_totals(ledger);
+  tide_timeline_start(&line, &totals);
   for (size_t i = 0; i < axis->entry_count && status == TIDE_OK; i++) {
-    const size_t bucket = (size_t)(axis->places[i] * t->count / axis->length);
-    buckets_begin(t, begun + 1, bucket, values);
-    begun = bucket;
     status = tide_ledger_seek(ledger, i);
-    values_of(ledger, values);
-    bucket_add(t, bucket, values);
+    totals = tide_ledger_get_totals(ledger);
+    tide_timeline_add(&line, tool_axis_place(axis, i), &totals);
   }
-  buckets_begin(t, begun + 1, t->count - 1, values);
+  tide_timeline_finish(&line);
   return status;
 }
 
 tide_status tool_timeline_init(tool_timeline* t, tide_ledger* ledger, const tool_axis* axis, size_t count) {
   const tide_ledger_peaks peaks = tide_ledger_get_peaks(ledger);
   *t = (tool_timeline){ .count = count, .peaks = { peaks.reserved, peaks.live, peaks.requested } };
-  t->entries = tool_alloc(count, sizeof *t->entries);
-  for (size_t c = 0; c < TOOL_CURVE_COUNT; c++) {
-    t->curves[c] = tool_alloc(count, sizeof *t->curves[c]);
-    t->places[c] = tool_axis_place(axis, t->peaks[c].at);
-  }
+  t->buckets = tool_alloc(count, sizeof *t->buckets);
+  for (size_t i = 0; i < count; i++) t->buckets[i].begin = bucket_begin(axis, i, count);
+  for (size_t c = 0; c < TOOL_CURVE_COUNT; c++) t->places[c] = tool_axis_place(axis, t->peaks[c].at);
   const tide_status status = timeline_follow(t, ledger, axis);
   if (status != TIDE_OK) tool_timeline_fini(t);
   return status;
 }
 
 void tool_timeline_fini(tool_timeline* t) {
-  for (size_t c = 0; c < TOOL_CURVE_COUNT; c++) free(t->curves[c]);
-  free(t->entries);
+  free(t->buckets);
   *t = (tool_timeline){ .count = 0 };
 }
 
 uint64_t tool_timeline_top(const tool_timeline* t) {
   uint64_t top = 0;
-  for (size_t c = 0; c < TOOL_CURVE_COUNT; c++) {
-    for (size_t i = 0; i < t->count; i++) top = tide__max(top, t->curves[c][i].most);
+  for (tool_curve c = 0; c < TOOL_CURVE_COUNT; c++) {
+    for (size_t i = 0; i < t->count; i++) top = tide__max(top, tool_timeline_range(t, c, i)->most);
   }
   return top;
 }

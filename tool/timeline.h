@@ -28,7 +28,7 @@ int tool_axis_from_name(const char* name);
 //   [X2] a time that is missing, or earlier than one before it, counts as the latest time before it
 typedef struct tool_axis {
   tool_axis_kind kind;
-  uint64_t* places;  // owned; by the number of the entry
+  uint64_t* places;  // owned; by the number of the entry; ENTRY: NULL, the place is that number
   size_t entry_count;
   uint64_t length;    // at least 1
   uint64_t first_ns;  // TIME: the time at place 0
@@ -62,29 +62,24 @@ typedef enum tool_curve {
   TOOL_CURVE_COUNT
 } tool_curve;
 
-// A curve in a bucket. The value with which the bucket begins, that of the last entry before it, counts.
-typedef struct tool_extent {
-  uint64_t least;
-  uint64_t most;
-  uint64_t last;
-} tool_extent;
-
 typedef struct tool_timeline {
   size_t count;                              // of buckets
-  tool_extent* curves[TOOL_CURVE_COUNT];     // owned; by bucket
-  uint64_t* entries;                         // owned; how many each bucket has
+  tide_timeline_bucket* buckets;             // owned
   tide_ledger_peak peaks[TOOL_CURVE_COUNT];  // of the whole recording
   uint64_t places[TOOL_CURVE_COUNT];         // of the peaks on the axis
 } tool_timeline;
 
-// Follows all entries once and fills `count` buckets (above 0, at most 4096) of equal width. The entry at
-// place p is in bucket p * count / length. Moves the ledger, which must be of the axis's trace and device.
+// Fills `count` buckets (above 0, at most 4096) of equal width. The entry at place p
+// is in bucket p * count / length. Moves the ledger, which must be of the axis's trace and device.
 // Errors:  as tide_ledger_seek().
 // Cost:    that of moving the ledger through all entries; O(count) memory.
 tide_status tool_timeline_init(tool_timeline* timeline, tide_ledger* ledger, const tool_axis* axis,
                                size_t count);
 void tool_timeline_fini(tool_timeline* timeline);
 
+// A curve in a bucket.
+const tide_timeline_range* tool_timeline_range(const tool_timeline* timeline, tool_curve curve,
+                                               size_t bucket);
 // The most of any curve.
 uint64_t tool_timeline_top(const tool_timeline* timeline);
 

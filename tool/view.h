@@ -125,22 +125,19 @@ typedef struct tool_view_lane {
   uint64_t end;
 } tool_view_lane;
 
-// The least, the most and the last of a curve in a bucket of entries.
-typedef struct tool_view_bucket {
-  uint64_t least;
-  uint64_t most;
-  uint64_t last;
-} tool_view_bucket;
-
 enum { TOOL_VIEW_RESERVED, TOOL_VIEW_ALLOCATED, TOOL_VIEW_REQUESTED, TOOL_VIEW_CURVE_COUNT };
 extern const char* const tool_view_curve_names[TOOL_VIEW_CURVE_COUNT];
 #define TOOL_VIEW_BUCKETS 2000u  // of the overview at most
 #define TOOL_VIEW_FINE 64u       // entries of a bucket of the exact curves
 
+// The curves in buckets of entries. A bucket has the values after its entries; the first also those before.
 typedef struct tool_view_curves {
-  tool_view_bucket* buckets[TOOL_VIEW_CURVE_COUNT];  // owned
+  tide_timeline_bucket* buckets;  // owned
   size_t count;
 } tool_view_curves;
+
+// A curve in a bucket. Allocated memory is that of PyTorch's statistics.
+const tide_timeline_range* tool_view_range_of(const tool_view_curves* curves, size_t curve, size_t bucket);
 
 typedef struct tool_view_memory {
   const tide_trace* trace;  // borrowed
@@ -166,7 +163,6 @@ typedef struct tool_view_memory {
 
 // The first entry of a bucket of the overview; for their count, the number of entries.
 uint64_t tool_view_bucket_begin(const tool_view_memory* memory, size_t bucket);
-
 // Follows all entries. On failure it prints why and returns TOOL_USAGE.
 int tool_view_memory_gather(tool_view_memory* memory, const tide_trace* trace, size_t device,
                             tide_ledger* ledger, tool_view_stacks* stacks);

@@ -50,14 +50,14 @@ static double entry_ms(const tool_view_memory* m, uint64_t at, uint64_t first_ns
   return time_ns > first_ns ? (double)(time_ns - first_ns) / 1e6 : 0;
 }
 
-static void curve_emit(tool_emit* emit, const char* key, const tool_view_bucket* buckets, size_t count,
-                       double* values) {
-  tool_emit_open(emit, key, NULL);
-  for (size_t i = 0; i < count; i++) values[i] = (double)buckets[i].least;
+static void curve_emit(tool_emit* emit, const tool_view_curves* curves, size_t curve, double* values) {
+  const size_t count = curves->count;
+  tool_emit_open(emit, tool_view_curve_names[curve], NULL);
+  for (size_t i = 0; i < count; i++) values[i] = (double)tool_view_range_of(curves, curve, i)->least;
   tool_emit_list(emit, "least", values, count, 0);
-  for (size_t i = 0; i < count; i++) values[i] = (double)buckets[i].most;
+  for (size_t i = 0; i < count; i++) values[i] = (double)tool_view_range_of(curves, curve, i)->most;
   tool_emit_list(emit, "most", values, count, 0);
-  for (size_t i = 0; i < count; i++) values[i] = (double)buckets[i].last;
+  for (size_t i = 0; i < count; i++) values[i] = (double)tool_view_range_of(curves, curve, i)->last;
   tool_emit_list(emit, "last", values, count, 0);
   tool_emit_close(emit);
 }
@@ -72,8 +72,7 @@ static void overview_emit(tool_emit* emit, const tool_view_memory* m, bool has_t
   for (size_t i = 0; i <= count; i++) values[i] = entry_ms(m, tool_view_bucket_begin(m, i), first_ns);
   if (has_times) tool_emit_list(emit, "ms", values, count + 1, 3);
   else tool_emit_text(emit, "ms", NULL, NULL);
-  for (size_t i = 0; i < TOOL_VIEW_CURVE_COUNT; i++)
-    curve_emit(emit, tool_view_curve_names[i], m->overview.buckets[i], count, values);
+  for (size_t i = 0; i < TOOL_VIEW_CURVE_COUNT; i++) curve_emit(emit, &m->overview, i, values);
   tool_emit_close(emit);
   free(values);
 }

@@ -8,6 +8,7 @@
 // Cost: O(n log m); 48 bytes for each block and range, and 32 for each block that is alive at once.
 #include <stdlib.h>
 
+#include "base/arith.h"
 #include "base/heap.h"
 #include "base/list.h"
 #include "view.h"
@@ -26,11 +27,10 @@ typedef struct gathering {
   tide__tree open_ranges;
   tide__hash_map open_blocks;  // numbers of blocks plus 1, by address
   tide__hash_map stream_places;
-  uint32_t* pool_places;  // owned: by number in the trace; 0: not used yet
-  size_t pool_known;      // their count
-  uint32_t position;      // of the change that is reported
-  size_t bucket;          // of the overview
-  uint64_t bucket_end;    // the first entry of the next one
+  uint32_t* pool_places;    // owned: by number in the trace; 0: not used yet
+  size_t pool_known;        // their count
+  uint32_t position;        // of the change that is reported
+  tide_timeline curves[2];  // the overview, and the fine ones
 } gathering;
 
 const char* const tool_view_curve_names[TOOL_VIEW_CURVE_COUNT] = { "reserved", "allocated", "requested" };
@@ -220,25 +220,18 @@ static void on_block(void* user, tide_ledger_event event, uint64_t at, const tid
 // ---------------------------------------------------------------------------------------------------
 // Curves
 
+// Makes the buckets; the caller sets where they begin.
 static void curves_init(tool_view_curves* curves, size_t count) {
   curves->count = count;
-  for (size_t i = 0; i < TOOL_VIEW_CURVE_COUNT; i++) {
-    curves->buckets[i] = tool_alloc(count, sizeof *curves->buckets[i]);
-    for (size_t k = 0; k < count; k++) curves->buckets[i][k].least = UINT64_MAX;
-  }
+  curves->buckets = tool_alloc(count, sizeof *curves->buckets);
 }
 
-static void curves_fini(tool_view_curves* curves) {
-  for (size_t i = 0; i < TOOL_VIEW_CURVE_COUNT; i++) free(curves->buckets[i]);
-}
-
-static void curves_add(tool_view_curves* curves, size_t bucket, const tide_ledger_totals* totals) {
-  const uint64_t values[] = { totals->reserved_bytes, totals->allocated_bytes, totals->requested_bytes };
-  for (size_t i = 0; i < TOOL_VIEW_CURVE_COUNT; i++) {
-    tool_view_bucket* const at = &curves->buckets[i][bucket];
-    if (values[i] < at->least) at->least = values[i];
-    if (values[i] > at->most) at->most = values[i];
-    at->last = values[i];
+const tide_timeline_range* tool_view_range_of(const tool_view_curves* curves, size_t curve, size_t bucket) {
+  const tide_timeline_bucket* const at = &curves->buckets[bucket];
+  switch (curve) {
+    case TOOL_VIEW_RESERVED: return &at->reserved;
+    case TOOL_VIEW_ALLOCATED: return &at->allocated;
+    default: return &at->requested;
   }
 }
 
@@ -246,15 +239,20 @@ uint64_t tool_view_bucket_begin(const tool_view_memory* memory, size_t bucket) {
   return memory->entry_count * bucket / memory->overview.count;
 }
 
-// The state before the first entry counts for the first bucket.
+static void memory_divide(tool_view_memory* m) {
+  const uint64_t count = m->entry_count;
+  curves_init(&m->overview, count == 0 ? 1 : (size_t)tide__min(count, TOOL_VIEW_BUCKETS));
+  curves_init(&m->fine, count / TOOL_VIEW_FINE + 1);
+  for (size_t i = 0; i < m->overview.count; i++) m->overview.buckets[i].begin = tool_view_bucket_begin(m, i);
+  for (size_t i = 0; i < m->fine.count; i++) m->fine.buckets[i].begin = (uint64_t)i * TOOL_VIEW_FINE;
+}
+
 static void on_entry(void* user, const tide_ledger_totals* totals) {
   gathering* const g = user;
-  tool_view_memory* const m = g->memory;
-  const uint64_t at = totals->at == TIDE_LEDGER_BEFORE ? 0 : totals->at;
-  while (at >= g->bucket_end && g->bucket + 1 < m->overview.count)
-    g->bucket_end = tool_view_bucket_begin(m, ++g->bucket + 1);
-  curves_add(&m->overview, g->bucket, totals);
-  curves_add(&m->fine, at / TOOL_VIEW_FINE, totals);
+  for (size_t i = 0; i < 2; i++) {
+    if (totals->at == TIDE_LEDGER_BEFORE) tide_timeline_start(&g->curves[i], totals);
+    else tide_timeline_add(&g->curves[i], totals->at, totals);
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -279,6 +277,7 @@ static void gathering_fini(gathering* g) {
     tide__tree_remove(&g->open_ranges, &open->node);
     free(open);
   }
+  for (size_t i = 0; i < 2; i++) tide_timeline_finish(&g->curves[i]);
   tide__hash_map_fini(&g->open_blocks);
   tide__hash_map_fini(&g->stream_places);
   free(g->pool_places);
@@ -290,7 +289,9 @@ static void gathering_init(gathering* g, tool_view_memory* memory) {
   g->pool_places = tool_alloc(g->pool_known, sizeof *g->pool_places);
   tide__hash_map_init(&g->open_blocks, tide__heap_or_system(NULL));
   tide__hash_map_init(&g->stream_places, tide__heap_or_system(NULL));
-  g->bucket_end = tool_view_bucket_begin(memory, 1);
+  const tool_view_curves* const both[] = { &memory->overview, &memory->fine };
+  for (size_t i = 0; i < 2; i++)
+    g->curves[i] = (tide_timeline){ .buckets = both[i]->buckets, .count = both[i]->count };
 }
 
 int tool_view_memory_gather(tool_view_memory* memory, const tide_trace* trace, size_t device,
@@ -300,8 +301,7 @@ int tool_view_memory_gather(tool_view_memory* memory, const tide_trace* trace, s
   memory->entries = tide_trace_entries(trace, device, &count);
   memory->entry_count = count;
   if (count >= INT32_MAX) return tool_fail("%zu entries are too many for a page", count);
-  curves_init(&memory->overview, count == 0 ? 1 : count < TOOL_VIEW_BUCKETS ? count : TOOL_VIEW_BUCKETS);
-  curves_init(&memory->fine, count / TOOL_VIEW_FINE + 1);
+  memory_divide(memory);
   gathering g;
   gathering_init(&g, memory);
   tide_ledger_watcher watcher = TIDE_LEDGER_WATCHER_INIT;
@@ -323,6 +323,6 @@ void tool_view_memory_fini(tool_view_memory* memory) {
   free(memory->lanes);
   free(memory->streams);
   free(memory->pools);
-  curves_fini(&memory->overview);
-  curves_fini(&memory->fine);
+  free(memory->overview.buckets);
+  free(memory->fine.buckets);
 }

@@ -216,8 +216,8 @@ static void curves_add(tool_view_parts* parts, const tool_view_device* device) {
     uint64_t before = 0;
     tool_view_put(&out, curves->count);
     for (size_t i = 0; i < curves->count; i++) {
-      const tool_view_bucket* const bucket = &curves->buckets[c / 3][i];
-      const uint64_t value = c % 3 == 0 ? bucket->least : c % 3 == 1 ? bucket->most : bucket->last;
+      const tide_timeline_range* const range = tool_view_range_of(curves, c / 3, i);
+      const uint64_t value = c % 3 == 0 ? range->least : c % 3 == 1 ? range->most : range->last;
       tool_view_put_change(&out, before, value);
       before = value;
     }

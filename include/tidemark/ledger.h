@@ -150,6 +150,28 @@ typedef struct tide_timeline_bucket {
 TIDE_API TIDE_NODISCARD tide_status tide_ledger_timeline(tide_ledger* ledger, uint32_t axis, size_t count,
                                                          tide_timeline_bucket* out);
 
+// The same on any axis, such as steps, and with buckets of any width: totals are added entry by entry, after
+// tide_ledger_seek() or in a tide_ledger_watcher. The caller sets `begin` of every bucket, in rising order.
+// Entries before the first begin are in the first bucket.
+//
+//   tide_timeline line = { .buckets = buckets, .count = 100 };
+typedef struct tide_timeline {
+  tide_timeline_bucket* buckets;  // borrowed from the caller
+  size_t count;                   // at least 1
+  size_t current;                 // the bucket of the last entry, like `latest` set by the functions
+  uint64_t latest;                // its position
+  // A bucket always has the value with which it begins, so that the curves of neighbours touch. Otherwise it
+  // has not, if its first entry is where it begins.
+  bool is_joined;
+} tide_timeline;
+
+// Begins, with the totals before the first entry; adds those after an entry at a position; ends. A position
+// that is lower than one before counts as that one.
+// Cost: O(1) for each entry and bucket.
+TIDE_API void tide_timeline_start(tide_timeline* line, const tide_ledger_totals* before);
+TIDE_API void tide_timeline_add(tide_timeline* line, uint64_t position, const tide_ledger_totals* totals);
+TIDE_API void tide_timeline_finish(tide_timeline* line);
+
 // ---------------------------------------------------------------------------------------------------
 // Why memory was reserved
 //

@@ -36,8 +36,8 @@ assert library.find("libtidemark_torch.so").parent == folder / "tidemark" / "lib
 assert library.shim_sources()[0].parent == folder / "tidemark" / "shim"
 assert (library.include_folder() / "tidemark" / "device.h").exists()
 import tidemark
-from tidemark import report
-assert report.command() == folder / "tidemark" / "lib" / "tidemark", report.command()
+from tidemark import command
+assert command.find() == folder / "tidemark" / "lib" / "tidemark", command.find()
 data = b'{"device_traces": [[{"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "time_us": 1}]], "segments": []}'
 assert tidemark.read(data).report()["peak_allocated"] == 512
 assert "torch" not in sys.modules

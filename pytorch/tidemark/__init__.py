@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .abi import Action, BlockState, TidemarkError
+    from .page import Page
     from .peak import Block, Peak, Site
     from .recording import Device, Entries, Entry, Recording, read
     from .report import Report
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from .timeline import Timeline
 
 __version__ = "0.1.0"
-__all__ = ["Action", "Block", "BlockState", "Device", "Entries", "Entry", "Frame", "Note", "Peak", "Recording", "Report",
+__all__ = ["Action", "Block", "BlockState", "Device", "Entries", "Entry", "Frame", "Note", "Page", "Peak", "Recording", "Report",
            "Site", "TidemarkError", "Timeline", "read"]
 
 _HOMES = {"Action": "abi", "BlockState": "abi", "TidemarkError": "abi", "Block": "peak", "Peak": "peak", "Site": "peak",
-          "Device": "recording", "Entries": "recording", "Entry": "recording", "Recording": "recording",
+          "Page": "page", "Device": "recording", "Entries": "recording", "Entry": "recording", "Recording": "recording",
           "read": "recording", "Report": "report", "Frame": "stacks", "Note": "stacks", "Timeline": "timeline"}
 
 

@@ -7,13 +7,16 @@ import ctypes
 import operator
 from typing import Any, Iterable, Iterator, NamedTuple, Optional, Union, overload
 
-from . import abi, report, sources
+from . import abi, page, report, sources
 from .abi import Action, TidemarkError
 from .columns import Column, Table
+from .page import Page
 from .peak import Peak, peak_of
 from .report import Report
 from .stacks import Frame, Note, Trace, checked
 from .timeline import Timeline
+
+SHOWN_ENTRIES = 1_000_000  # of a recording that a notebook shows by itself
 
 
 class Entry(NamedTuple):
@@ -107,8 +110,9 @@ class Blocks(Table):
 class Device:
     """One device of a recording."""
 
-    def __init__(self, trace: Trace, index: int) -> None:
+    def __init__(self, trace: Trace, index: int, name: str = "recording") -> None:
         self._trace = trace
+        self._name = name
         self.index = index
 
     @property
@@ -129,7 +133,7 @@ class Device:
 
     def report(self) -> Report:
         """The diagnosis of the tidemark command, as `tidemark report --json` prints it."""
-        return report.of(self._trace, self.index)
+        return report.of(self._trace, self._name, self.index)
 
     def __repr__(self) -> str:
         return f"<Device {self.index}: {len(self.entries)} entries>"
@@ -189,7 +193,7 @@ class Recording:
         """All devices up to the last one with entries or segments."""
         trace = self._trace
         count = max([trace.library.tide_trace_device_count(trace.pointer), *(n + 1 for n in set(self.segments.device))])
-        return tuple(Device(trace, index) for index in range(count))
+        return tuple(Device(trace, index, self.name) for index in range(count))
 
     @property
     def is_cut(self) -> bool:
@@ -252,7 +256,27 @@ class Recording:
 
     def report(self, device: Optional[int] = None) -> Report:
         """See Device.report()."""
-        return report.of(self._trace, device if device is None else self._device(device).index)
+        return report.of(self._trace, self.name, device if device is None else self._device(device).index)
+
+    def view(self, *, height: int = 760, theme: str = "auto", page_size: int = 48 << 20) -> Page:
+        """The page of `tidemark view` for all devices: the last value of a notebook's cell is shown, save() writes a file.
+
+        height      of the frame in a notebook, in pixels
+        theme       "light", "dark", or "auto": as the notebook
+        page_size   the most bytes of the page. If it needs more, blocks with short lives are left out, and it says so
+        """
+        return page.page_of(self._trace, self.name, operator.index(page_size), operator.index(height), theme)
+
+    def _repr_html_(self) -> Optional[str]:
+        """For notebooks: the finding, and memory over time. None, where the text is shown instead: without the command, and
+        for a recording that is closed or so long that it would take seconds."""
+        if self._held is None or sum(len(device.entries) for device in self.devices) > SHOWN_ENTRIES:
+            return None
+        try:
+            said = self.report()
+            return page.picture_of(self._trace, self.name, said["device"], said.words())
+        except TidemarkError:
+            return None
 
     def _device(self, index: Optional[int]) -> Device:
         devices = self.devices
@@ -269,7 +293,7 @@ class Recording:
             return devices[min(refusals)[1]]
         listed = sorted(set(self.segments.device))
         with_entries = [device.index for device in devices if len(device.entries) > 0]
-        return Device(self._trace, [*with_entries, *listed, 0][0])
+        return Device(self._trace, [*with_entries, *listed, 0][0], self.name)
 
 
 def read(source: sources.Readable, *, memory: Optional[int] = None, max_unpacked: Optional[int] = None) -> Recording:

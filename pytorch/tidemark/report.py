@@ -3,16 +3,11 @@
 """The diagnosis, made by the tidemark command."""
 from __future__ import annotations
 
-import ctypes
 import html
 import json
-import os
-import pathlib
-import subprocess
-import tempfile
 from typing import Any, Optional
 
-from . import abi, library
+from . import command
 from .sizes import size_text
 from .stacks import Trace
 
@@ -51,29 +46,8 @@ class Report(dict):  # type: ignore[type-arg]
         return f"<p>{html.escape(self.words())}</p><table>{cells}</table>"
 
 
-def command() -> pathlib.Path:
-    """The tidemark command: beside the library, or where it is installed. Raises TidemarkError if there is none."""
-    try:
-        beside = library.find().parent
-    except library.NotFound as error:
-        raise abi.TidemarkError(f"Tidemark's C library cannot be used: {error}") from error
-    for path in (beside / "tidemark", beside.parent / "bin" / "tidemark", beside.parent.parent / "bin" / "tidemark"):
-        if path.is_file() and os.access(path, os.X_OK):
-            return path
-    raise abi.TidemarkError(f"report() needs the tidemark command, which is not in {beside}. `./dev install` in Tidemark's "
-                            "source tree installs both; TIDEMARK_LIB then names the libtidemark.so to use")
-
-
-def of(trace: Trace, device: Optional[int]) -> Report:
-    """Runs the command on the trace, which it gets as a file without a name."""
-    words = [str(command()), "report", "-", "--json"]
-    words += [] if device is None else ["--device", str(device)]
-    with tempfile.TemporaryFile() as file:
-        sink = trace.library.tide_sink_file(file.fileno())
-        trace.library.tide_trace_write(trace.pointer, abi.NATIVE, ctypes.byref(sink))
-        file.seek(0)
-        done = subprocess.run(words, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-    if done.returncode not in (0, 1) or not done.stdout:
-        raise abi.TidemarkError(f"tidemark report failed: {done.stderr.decode(errors='replace').strip()}")
-    answer: dict[str, Any] = json.loads(done.stdout)
+def of(trace: Trace, name: str, device: Optional[int]) -> Report:
+    """Runs the command on the trace."""
+    words = [] if device is None else ["--device", str(device)]
+    answer: dict[str, Any] = json.loads(command.ask(trace, name, "report", "--json", *words))
     return Report(answer)

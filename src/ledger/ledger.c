@@ -242,76 +242,28 @@ void tide_ledger_visit(const tide_ledger* ledger,
 // ---------------------------------------------------------------------------------------------------
 // Memory over time
 
-typedef struct timeline {
-  const tide_ledger* ledger;
-  tide_timeline_bucket* buckets;  // borrowed from the caller
-  size_t count;
-  size_t current;   // the bucket of the last entry
-  uint64_t begin;   // of the axis
-  uint64_t width;   // of the axis
-  uint64_t latest;  // the position of the last entry
-  bool is_time;
-} timeline;
-
-// Where a bucket begins: begin + width * index / count, which does not overflow in these steps.
-static uint64_t timeline_begin_of(const timeline* line, size_t index) {
-  return line->begin + line->width / line->count * index + line->width % line->count * index / line->count;
-}
-
-static void timeline_measure(timeline* line) {
-  const tide_ledger* const ledger = line->ledger;
-  line->width = ledger->entry_count;
-  if (!line->is_time || ledger->entry_count == 0) return;
-  uint64_t latest = ledger->entries[0].time_ns;
-  for (uint64_t i = 0; i < ledger->entry_count; i++) latest = tide__max(latest, ledger->entries[i].time_ns);
-  line->begin = line->latest = ledger->entries[0].time_ns;
-  line->width = latest - line->begin;
-}
-
-static void range_add(tide_timeline_range* range, uint64_t bytes, bool is_first) {
-  if (is_first || bytes < range->least) range->least = bytes;
-  if (is_first || bytes > range->most) range->most = bytes;
-  range->last = bytes;
-}
-
-// With `is_first`, the bucket forgets the values with which it began.
-static void bucket_add(tide_timeline_bucket* bucket, const tide_ledger_totals* totals, bool is_first) {
-  range_add(&bucket->live, totals->live_bytes, is_first);
-  range_add(&bucket->requested, totals->requested_bytes, is_first);
-  range_add(&bucket->allocated, totals->allocated_bytes, is_first);
-  range_add(&bucket->active, totals->active_bytes, is_first);
-  range_add(&bucket->reserved, totals->reserved_bytes, is_first);
-}
-
-static void timeline_begin_bucket(timeline* line, size_t index) {
-  line->current = index;
-  line->buckets[index] =
-      (tide_timeline_bucket){ .begin = timeline_begin_of(line, index), .first = line->ledger->next };
-  bucket_add(&line->buckets[index], &line->ledger->layout.totals, true);
-}
-
-// Begins the buckets up to the one of the next entry.
-static void timeline_reach(timeline* line) {
-  const tide_ledger* const ledger = line->ledger;
-  const uint64_t position = line->is_time ? ledger->entries[ledger->next].time_ns : ledger->next;
-  line->latest = tide__max(line->latest, position);
-  while (line->current + 1 < line->count && timeline_begin_of(line, line->current + 1) <= line->latest)
-    timeline_begin_bucket(line, line->current + 1);
-}
-
-static tide_status timeline_follow(timeline* line, tide_ledger* ledger) {
-  timeline_begin_bucket(line, 0);
+static tide_status timeline_follow(tide_ledger* ledger, bool is_time, tide_timeline* line) {
+  TIDE_TRY(tide_ledger_seek(ledger, TIDE_LEDGER_BEFORE));
+  tide_timeline_start(line, &ledger->layout.totals);
   while (ledger->next < ledger->entry_count) {
     tide__oddity odd = TIDE__ODD_NONE;
-    timeline_reach(line);
+    const uint64_t position = is_time ? ledger->entries[ledger->next].time_ns : ledger->next;
     TIDE_TRY(ledger_step(ledger, &odd));
-    tide_timeline_bucket* const bucket = &line->buckets[line->current];
-    const bool is_at_begin = bucket->entry_count == 0 && line->latest == bucket->begin && line->current > 0;
-    bucket->entry_count++;
-    bucket_add(bucket, &ledger->layout.totals, is_at_begin);
+    tide_timeline_add(line, position, &ledger->layout.totals);
   }
-  while (line->current + 1 < line->count) timeline_begin_bucket(line, line->current + 1);
+  tide_timeline_finish(line);
   return TIDE_OK;
+}
+
+// Divides the axis equally: bucket i begins at begin + width * i / count, without an overflow.
+static void timeline_divide(const tide_ledger* ledger, bool is_time, size_t count,
+                            tide_timeline_bucket* out) {
+  const uint64_t begin = is_time && ledger->entry_count > 0 ? ledger->entries[0].time_ns : 0;
+  uint64_t end = is_time ? begin : ledger->entry_count;
+  for (uint64_t i = 0; i < ledger->entry_count && is_time; i++)
+    end = tide__max(end, ledger->entries[i].time_ns);
+  const uint64_t width = end - begin;
+  for (size_t i = 0; i < count; i++) out[i].begin = begin + width / count * i + width % count * i / count;
 }
 
 tide_status tide_ledger_timeline(tide_ledger* ledger, uint32_t axis, size_t count,
@@ -321,11 +273,10 @@ tide_status tide_ledger_timeline(tide_ledger* ledger, uint32_t axis, size_t coun
                (unsigned)axis);
   TIDE_REQUIRE(count > 0 && count <= UINT32_MAX, TIDE_ERR_ARGUMENT,
                "ledger_timeline: %zu buckets are not possible", count);
-  timeline line = { .ledger = ledger, .buckets = out, .count = count };
-  line.is_time = axis == TIDE_TIMELINE_TIME;
-  timeline_measure(&line);
-  tide_status status = tide_ledger_seek(ledger, TIDE_LEDGER_BEFORE);
-  if (status == TIDE_OK) status = timeline_follow(&line, ledger);
+  const bool is_time = axis == TIDE_TIMELINE_TIME;
+  tide_timeline line = { .buckets = out, .count = count };
+  timeline_divide(ledger, is_time, count, out);
+  const tide_status status = timeline_follow(ledger, is_time, &line);
   if (status != TIDE_OK) memset(out, 0, count * sizeof *out);
   return status;
 }

@@ -196,6 +196,58 @@ T_TEST(test_timeline__without_entries_has_what_is_listed) {
   tide_trace_free(trace);
 }
 
+static void line_fill(const curve* c, const uint64_t* positions, tide_timeline* line) {
+  tide_timeline_start(line, &c->totals[0]);
+  for (size_t i = 0; i < c->count; i++) tide_timeline_add(line, positions[i], &c->totals[i + 1]);
+  tide_timeline_finish(line);
+}
+
+// A bucket has the totals after its entries, and the one before them unless the first is at its beginning.
+static void line_expect(const curve* c, const uint64_t* positions, const uint64_t* begins, size_t count,
+                        bool is_joined) {
+  tide_timeline_bucket* const got = calloc(count, sizeof *got);
+  for (size_t b = 0; b < count; b++) got[b] = (tide_timeline_bucket){ .begin = begins[b], .first = 77 };
+  tide_timeline line = { .buckets = got, .count = count, .is_joined = is_joined };
+  line_fill(c, positions, &line);
+  size_t next = 0;
+  uint64_t latest = 0;
+  for (size_t b = 0; b < count; b++) {
+    size_t end = next;
+    bool is_at_begin = false;
+    for (; end < c->count; end++) {
+      const uint64_t position = positions[end] > latest ? positions[end] : latest;
+      if (b + 1 < count && position >= begins[b + 1]) break;
+      if (end == next) is_at_begin = b > 0 && position == begins[b];
+      latest = position;
+    }
+    T_EQ(got[b].begin, begins[b]);
+    T_EQ(got[b].first, next);
+    T_EQ(got[b].entry_count, end - next);
+    bucket_expect(c, next + (is_at_begin && !is_joined ? 1 : 0), end, &got[b]);
+    next = end;
+  }
+  T_EQ(next, c->count);
+  free(got);
+}
+
+T_TEST_OVER(test_timeline__of_any_axis_and_buckets_of_any_width, small_names) {
+  tide_trace* const trace = recorded_trace(t_variant(), 0, NULL);
+  curve c = curve_new(trace);
+  const uint64_t begins[] = { 3, 4, 4, 64, 65, c.count - 1, c.count, UINT64_MAX };
+  uint64_t* const axes[] = { calloc(c.count, 8), calloc(c.count, 8), calloc(c.count, 8) };
+  for (size_t i = 0; i < c.count; i++) {
+    axes[0][i] = i;
+    axes[1][i] = i * i / 100;  // crowded at the beginning
+    axes[2][i] = i ^ 5;        // goes back
+  }
+  for (size_t count = 1; count <= sizeof begins / sizeof *begins; count++) {
+    for (size_t k = 0; k < 6; k++) line_expect(&c, axes[k / 2], begins, count, k % 2 == 0);
+  }
+  for (size_t k = 0; k < 3; k++) free(axes[k]);
+  curve_free(&c);
+  tide_trace_free(trace);
+}
+
 T_TEST(test_timeline__refuses_bad_arguments) {
   tide_trace* const trace = trace_new();
   tide_ledger* ledger = NULL;

@@ -14,7 +14,8 @@ import command  # of tests/oracle
 import recordings
 import snapshot as reference
 import tidemark
-from tidemark import library, report, sizes
+from tidemark import command as runner
+from tidemark import sizes
 
 QUANTITIES = reference.NAMES
 HOSTILE = "</script><img src=x onerror=alert(1)>&\"'"
@@ -185,11 +186,11 @@ class Reports(unittest.TestCase):
             link.write_bytes(b"")
             with mock.patch.dict(os.environ, TIDEMARK_LIB=str(link)):
                 with self.assertRaisesRegex(tidemark.TidemarkError, "needs the tidemark command.*dev install"):
-                    report.command()
+                    runner.find()
                 program = link.parents[1] / "bin" / "tidemark"
                 program.parent.mkdir()
                 program.touch(mode=stat.S_IRWXU)
-                self.assertEqual(report.command(), program)
+                self.assertEqual(runner.find(), program)
 
     def test_the_command_s_own_error_is_passed_on(self):
         recording = tidemark.read(recordings.native("pools"))
@@ -197,7 +198,7 @@ class Reports(unittest.TestCase):
             program = pathlib.Path(folder) / "tidemark"
             program.write_text("#!/bin/sh\necho out of patience >&2\nexit 2\n")
             program.chmod(0o755)
-            with mock.patch.object(report, "command", lambda: program):
+            with mock.patch.object(runner, "find", lambda: program):
                 with self.assertRaisesRegex(tidemark.TidemarkError, "out of patience"):
                     recording.report()
 

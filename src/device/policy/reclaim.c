@@ -121,13 +121,15 @@ static bool lane_is_barren(tide__lane* lane, bool is_small, walk_kind walk) {
   return is_barren;
 }
 
-// Takes idle blocks of one kind out of a lane and puts them before a list.
+// Takes idle blocks of one kind out of a lane and puts them before a list. The walk ends with the last idle
+// block, so that a lane with little of it costs less than all its segments.
 static void lane_take_idle(const tide_device_cache* device, tide__lane* lane, bool is_small, walk_kind walk,
                            tide__block** list) {
   tide__mutex_lock(&lane->lock);
+  const tide__bins* const bins = &lane->free_index[is_small].bins;
   if (walk == WALK_RAW) lane->walk_puts[is_small] = lane->puts;
   TIDE_LIST_EACH(it, &lane->segments) {
-    if (lane_is_barren_locked(lane, is_small, walk)) break;
+    if (bins->count == 0 || lane_is_barren_locked(lane, is_small, walk)) break;
     const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
     if (segment->is_small != is_small || !walk_has(walk, segment)) continue;
     segment_take_idle_locked(device, segment, list);

@@ -56,11 +56,18 @@ static bool segment_is_unmapped_locked(const tide__segment* segment) {
   return segment->head->state == TIDE__BLOCK_UNMAPPED && tide__block_is_whole(segment->head);
 }
 
+// Does a lane have addresses without memory? PyTorch's own segments never do.
+static bool lane_has_unmapped_locked(const tide__lane* lane) {
+  return lane->free_index[TIDE__LARGE].unmapped.root != NULL ||
+         lane->free_index[TIDE__SMALL].unmapped.root != NULL;
+}
+
 // The segment after `segment` (NULL: the first) in which nothing is mapped; NULL at the end. Segments come
 // and go with the gate, which the caller has.
 static tide__segment* segment_next_unmapped(tide__lane* lane, const tide__segment* segment) {
   tide__mutex_lock(&lane->lock);
   tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
+  if (!lane_has_unmapped_locked(lane)) link = &lane->segments;
   while (link != &lane->segments && !segment_is_unmapped_locked(TIDE_OWNER(link, tide__segment, link))) {
     link = link->next;
   }
