@@ -442,10 +442,10 @@ export class OverviewView {
 
 /** The chosen window in words. @param {any} app @param {number} from @param {number} to */
 function windowText(app, from, to) {
-  const {times, scale} = app;
-  if (scale.kind === "time" && times && times.length > 0) {
-    const at = (/** @type {number} */ entry) => times[Math.max(0, Math.min(times.length - 1, Math.floor(entry)))];
-    return durationText(at(from)) + " to " + durationText(at(to)) + " (" + durationText(at(to) - at(from)) + ")";
+  const {scale} = app;
+  if (scale.kind === "time") {
+    const [low, high] = [scale.toX(from), scale.toX(to)];
+    return durationText(low) + " to " + durationText(high) + " (" + durationText(high - low) + ")";
   }
   return "entries " + countText(from) + " to " + countText(to);
 }

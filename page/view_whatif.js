@@ -154,7 +154,7 @@ export class WhatifView {
         const mark = el("i" + (row.is_recorded ? ".dashed" : ".thin"));
         mark.style.color = this.colour(at);
         const bytes = bucket < 0 ? row.reserved_peak : this.curves[at]?.[bucket];
-        const copy = row.line && el("button.small", {type: "button", title: "Copy: " + row.line, click: () =>
+        const copy = row.line && !row.is_recorded && el("button.small", {type: "button", title: "Copy: " + row.line, click: () =>
           copyText(copy, row.line)}, "Copy");
         const saved = recorded - (row.reserved_peak ?? recorded);
         return el("li", {mouseenter: () => this.hover(at), mouseleave: () => this.hover(-1),

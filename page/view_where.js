@@ -23,7 +23,8 @@ const GRID_MS = 90;
 /** While the window moves, its content is asked for after this time at the earliest. */
 const MOVE_MS = 120;
 export const GROUPINGS = [["site", "Site", "The line of your code that allocated"], ["module", "Module", "Its file"],
-  ["size", "Size", "Powers of two"], ["stream", "Stream", "The stream that allocated"], ["pool", "Pool", "The default pool, or a private one"],
+  ["size", "Size", "Powers of two"], ["stream", "Stream", "The stream that allocated"],
+  ["pool", "Pool", "The default pool, or a private one"],
   ["lifetime", "Lifetime", "Kept, of a step, or passing"]];
 
 export class WhereView {
@@ -184,12 +185,13 @@ export class WhereView {
     const rows = legend.names.map((/** @type {string} */ name, /** @type {number} */ i) =>
       colourRow(app, legend.colours[i], name));
     const rest = legend.count - legend.names.length;
+    const isShort = legend.names.length > 6 && legend.names.every((/** @type {string} */ name) => name.length < 16);
     if (rest > 0) rows.push(colourRow(app, app.state.now.by === "size" ? 13 : 12, amountText(rest, "other")));
     fill(this.side, el("h2", null, "Where memory is"),
       el("p.dim", null, "Each lane is a segment; time runs to the right. Click on a hole to see since when it is " +
         "free, and which blocks keep it from use."),
       holes.holes.length > 0 && el("h3", null, "Largest holes " + when), this.holeRows(holes),
-      el("h3", null, "Colours"), el("ul.rows.two", null, ...rows, colourRow(app, -1, "free: a hole")),
+      el("h3", null, "Colours"), el("ul.rows" + (isShort ? ".two" : ""), null, ...rows, colourRow(app, -1, "free: a hole")),
       app.hasStacks ? null : el("p.dim", null, "Without recorded stacks, blocks cannot be coloured by call site."),
       app.facts.has_segments === false && el("p.dim", null, "Only requests were recorded: what was reserved around " +
         "them is not known."));
