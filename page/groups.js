@@ -68,7 +68,7 @@ function weigh(store, keys, count) {
 function groupKeys(store, by) {
   if (by === "size") return sizeKeys(store);
   if (by === "stream") return tableKeys(store.facts.streams, "stream ", (level) => level.stream);
-  if (by === "pool") return tableKeys(store.facts.pools, "pool ", (level) => level.pool);
+  if (by === "pool") return tableKeys((store.facts.pools ?? []).map(poolName), "", (level) => level.pool);
   if (by === "lifetime") return lifetimeKeys(store);
   const stacks = store.stacks;
   const text = by === "module"
@@ -84,6 +84,11 @@ function groupKeys(store, by) {
   }
   const last = table.length - 1;
   return {names: Array.from(numbers.keys()), keys: (level) => (i) => table[Math.min(level.stack[i], last)]};
+}
+
+/** PyTorch numbers its default pool (0, 0). @param {string} name */
+function poolName(name) {
+  return name === "(0, 0)" ? "default pool" : "pool " + name;
 }
 
 /** @param {import("./store.js").Store} store */

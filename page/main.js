@@ -50,7 +50,9 @@ class App {
     this.root = root;
     this.state = new ViewState(location.hash);
     this.theme = new Theme();
-    this.isWithoutGl = new URLSearchParams(location.search).has("2d");
+    const search = new URLSearchParams(location.search);
+    /** What draws rectangles, if the address says so: "2d", "gl" or "". */
+    this.choice = search.has("2d") ? "2d" : search.has("gl") ? "gl" : "";
     /** @type {number | null} the position under the mouse */
     this.cursor = null;
     this.nextPeek = 0;

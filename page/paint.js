@@ -4,8 +4,7 @@
 //
 // Draws rectangles with WebGL2. The last answer of the worker stays on the card, in two textures from which each vertex
 // fetches its rectangle; a frame only changes the transformation. One call draws all: software renderers are slow with
-// instances. For them, an answer is drawn once to a texture, and frames copy that. paint2d.js has the same interface.
-import {isSoftwareRendered} from "./chart.js";
+// instances. paint2d.js does the same without WebGL2.
 
 /** Rectangles in a row of the textures. */
 const TEXTURE_WIDE = 1024;
@@ -82,18 +81,6 @@ void main() {
   colour = vec4(seen.rgb * seen.a, seen.a);
 }`;
 
-/** Copies a picture that was drawn to a texture, whose rows begin at the bottom. */
-const COPY_FRAGMENT = `#version 300 es
-precision highp float;
-in vec2 at;
-uniform sampler2D picture;
-out vec4 colour;
-void main() {
-  colour = texture(picture, vec2(at.x, 1.0 - at.y));
-}`;
-
-const IDENTITY = [1, 1, 0, 0];
-
 /** @param {WebGL2RenderingContext} gl @param {string} vertex @param {string} fragment */
 function linkProgram(gl, vertex, fragment) {
   const program = /** @type {WebGLProgram} */ (gl.createProgram());
@@ -119,10 +106,6 @@ export class PainterGl {
     this.count = 0;
     this.segments = 0;
     this.hasGrid = false;
-    /** Pixels of the last answer. */
-    this.answerSize = [1, 1];
-    this.isCopied = isSoftwareRendered();
-    this.picture = "";
     this.prepare();
     canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
     canvas.addEventListener("webglcontextrestored", () => {
@@ -141,19 +124,13 @@ export class PainterGl {
     this.boxes = gl.createTexture();
     this.looks = gl.createTexture();
     this.texture = gl.createTexture();
-    this.copyProgram = linkProgram(gl, GRID_VERTEX, COPY_FRAGMENT);
-    this.copy = gl.createTexture();
-    this.target = gl.createFramebuffer();
-    this.picture = "";
     this.count = 0;
     this.hasGrid = false;
   }
 
-  /** @param {any} rects the answer of the worker @param {any} question its width and height are in pixels */
-  setRects(rects, question) {
+  /** @param {any} rects the answer of the worker */
+  setRects(rects) {
     const gl = this.gl;
-    this.picture = "";
-    this.answerSize = [question.width, question.height];
     this.count = rects.count;
     this.segments = rects.segments;
     const rows = Math.max(1, Math.ceil(rects.count / TEXTURE_WIDE));
@@ -181,7 +158,6 @@ export class PainterGl {
   /** @param {any} grid the answer of the worker, or null */
   setGrid(grid) {
     const gl = this.gl;
-    this.picture = "";
     this.hasGrid = Boolean(grid);
     if (!grid) return;
     gl.bindTexture(gl.TEXTURE_2D, this.texture);
@@ -197,66 +173,18 @@ export class PainterGl {
   draw(rectChange, gridChange, theme) {
     const gl = this.gl;
     const {width, height} = this.canvas;
-    if (!this.isCopied) {
-      this.drawAll([width, height], rectChange, gridChange, theme);
-      return;
-    }
-    if (rectChange[0] > 0) this.keepPicture(rectChange, gridChange, theme);
     gl.viewport(0, 0, width, height);
     gl.clearColor(0, 0, 0, 0);
     gl.clear(gl.COLOR_BUFFER_BIT);
-    if (!(rectChange[0] > 0)) return;
-    const program = /** @type {WebGLProgram} */ (this.copyProgram);
-    gl.useProgram(program);
-    gl.disable(gl.BLEND);
-    gl.bindVertexArray(this.empty ?? null);
-    gl.activeTexture(gl.TEXTURE0);
-    gl.bindTexture(gl.TEXTURE_2D, this.copy ?? null);
-    gl.uniform4fv(gl.getUniformLocation(program, "change"), rectChange);
-    gl.drawArrays(gl.TRIANGLE_STRIP, 0, 4);
-  }
-
-  /**
-   * Draws the last answer to a texture, unless it is there.
-   * @param {number[]} rectChange @param {number[]} gridChange @param {import("./theme.js").Theme} theme
-   */
-  keepPicture(rectChange, gridChange, theme) {
-    const gl = this.gl;
-    const wanted = theme.groups?.[0] + " " + theme.names?.hole;
-    if (this.picture === wanted) return;
-    const most = gl.getParameter(gl.MAX_TEXTURE_SIZE);
-    const size = this.answerSize.map((pixels) => Math.max(1, Math.min(most, pixels)));
-    gl.bindFramebuffer(gl.FRAMEBUFFER, this.target ?? null);
-    gl.bindTexture(gl.TEXTURE_2D, this.copy ?? null);
-    gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, size[0], size[1], 0, gl.RGBA, gl.UNSIGNED_BYTE, null);
-    this.setSampling();
-    gl.framebufferTexture2D(gl.FRAMEBUFFER, gl.COLOR_ATTACHMENT0, gl.TEXTURE_2D, this.copy ?? null, 0);
-    const [sx, sy, dx, dy] = rectChange;
-    const within = [gridChange[0] / sx, gridChange[1] / sy, (gridChange[2] - dx) / sx, (gridChange[3] - dy) / sy];
-    this.drawAll(size, IDENTITY, within, theme);
-    gl.bindFramebuffer(gl.FRAMEBUFFER, null);
-    this.picture = wanted;
-  }
-
-  /**
-   * Segments, the grid over them, and blocks over both.
-   * @param {number[]} size @param {number[]} rectChange @param {number[]} gridChange
-   * @param {import("./theme.js").Theme} theme
-   */
-  drawAll(size, rectChange, gridChange, theme) {
-    const gl = this.gl;
-    gl.viewport(0, 0, size[0], size[1]);
-    gl.clearColor(0, 0, 0, 0);
-    gl.clear(gl.COLOR_BUFFER_BIT);
-    this.useRects(size, rectChange, theme);
+    this.useRects(rectChange, theme);
     this.drawRects(0, this.segments);
     if (this.hasGrid) this.drawGrid(gridChange);
-    this.useRects(size, rectChange, theme);
+    this.useRects(rectChange, theme);
     this.drawRects(this.segments, this.count - this.segments);
   }
 
-  /** @param {number[]} size @param {number[]} change @param {import("./theme.js").Theme} theme */
-  useRects(size, change, theme) {
+  /** @param {number[]} change @param {import("./theme.js").Theme} theme */
+  useRects(change, theme) {
     const gl = this.gl;
     const program = /** @type {WebGLProgram} */ (this.program);
     const at = (/** @type {string} */ name) => gl.getUniformLocation(program, name);
@@ -269,7 +197,7 @@ export class PainterGl {
     gl.uniform1i(at("boxes"), 0);
     gl.uniform1i(at("looks"), 1);
     gl.uniform4fv(at("change"), change);
-    gl.uniform2f(at("size"), size[0], size[1]);
+    gl.uniform2f(at("size"), this.canvas.width, this.canvas.height);
     const palette = new Float32Array(96);
     const bytes = theme.palette ?? new Uint8Array(39);
     for (let i = 0; i < Math.min(96, bytes.length); i++) palette[i] = bytes[i] / 255;

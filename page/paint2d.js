@@ -2,14 +2,14 @@
 // Copyright the Tidemark authors
 // @ts-check
 //
-// Draws rectangles on a 2D canvas, where there is no WebGL2. An answer is drawn once to a picture, and a frame copies
-// that. The interface is that of paint.js.
+// Draws rectangles on a 2D canvas, where there is no WebGL2, or only one that software imitates. An answer is drawn
+// once to a picture; a frame copies that to the canvas that also has the axes.
+import {isSoftwareRendered} from "./chart.js";
+
+const HATCH = 7;
 
 export class Painter2d {
-  /** @param {HTMLCanvasElement} canvas */
-  constructor(canvas) {
-    this.canvas = canvas;
-    this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  constructor() {
     /** @type {any} */
     this.rects = null;
     /** @type {OffscreenCanvas | null} */
@@ -18,8 +18,8 @@ export class Painter2d {
     /** @type {OffscreenCanvas | null} */
     this.kept = null;
     this.picture = "";
-    /** @type {(() => void) | null} */
-    this.onRestore = null;
+    /** @type {Map<string, CanvasPattern>} */
+    this.hatches = new Map();
   }
 
   /** @param {any} rects the answer of the worker @param {any} question its width and height are in pixels */
@@ -39,18 +39,24 @@ export class Painter2d {
     context.putImageData(new ImageData(grid.pixels, grid.columns, grid.rows), 0, 0);
   }
 
-  /** @param {number[]} rectChange @param {number[]} gridChange @param {import("./theme.js").Theme} theme */
-  draw(rectChange, gridChange, theme) {
-    const {context, canvas, rects} = this;
-    context.clearRect(0, 0, canvas.width, canvas.height);
-    if (!rects || !(rectChange[0] > 0)) return;
+  /**
+   * @param {CanvasRenderingContext2D} context @param {{left: number, width: number, height: number}} area
+   * @param {number[]} rectChange @param {number[]} gridChange @param {import("./theme.js").Theme} theme
+   */
+  drawOn(context, area, rectChange, gridChange, theme) {
+    if (!this.rects || !(rectChange[0] > 0)) return;
     const wanted = theme.groups?.[0] + " " + theme.names?.hole;
     if (this.picture !== wanted) this.keepPicture(rectChange, gridChange, theme);
     this.picture = wanted;
     const [sx, sy, dx, dy] = rectChange;
+    context.save();
+    context.beginPath();
+    context.rect(area.left, 0, area.width, area.height);
+    context.clip();
     context.imageSmoothingEnabled = false;
-    context.drawImage(/** @type {any} */ (this.kept), dx * canvas.width, dy * canvas.height, sx * canvas.width,
-      sy * canvas.height);
+    context.drawImage(/** @type {any} */ (this.kept), area.left + dx * area.width, dy * area.height, sx * area.width,
+      sy * area.height);
+    context.restore();
   }
 
   /** @param {number[]} rectChange @param {number[]} gridChange @param {import("./theme.js").Theme} theme */
@@ -58,7 +64,7 @@ export class Painter2d {
     const [wide, tall] = this.answerSize;
     const [sx, sy, dx, dy] = rectChange;
     this.kept = new OffscreenCanvas(Math.max(1, wide), Math.max(1, tall));
-    const context = /** @type {any} */ (this.kept.getContext("2d"));
+    const context = /** @type {any} */ (this.kept.getContext("2d", {willReadFrequently: isSoftwareRendered()}));
     this.drawRange(context, theme, 0, this.rects.segments);
     context.imageSmoothingEnabled = false;
     if (this.grid) context.drawImage(this.grid, ((gridChange[2] - dx) / sx) * wide, ((gridChange[3] - dy) / sy) * tall,
@@ -79,11 +85,27 @@ export class Painter2d {
       const h = Math.max(1, Math.round((rects.box[4 * i + 1] + rects.box[4 * i + 3]) * height) - y);
       if (x > width || y > height || x + w < 0 || y + h < 0) continue;
       const isSegment = kind === 0 || kind === 3;
-      context.globalAlpha = kind === 2 ? 0.4 : 1;
-      context.fillStyle = isSegment ? theme.names?.hole ?? "#222" : groups[rects.look[2 * i]] ?? "#888";
+      const colour = isSegment ? theme.names?.hole ?? "#222" : groups[rects.look[2 * i]] ?? "#888";
+      context.fillStyle = kind === 2 ? this.hatch(context, colour) : colour;
       const isLarge = w > 5 && h > 4 && !isSegment;
       context.fillRect(x, y, isLarge ? w - 1 : w, isLarge ? h - 1 : h);
     }
-    context.globalAlpha = 1;
+  }
+
+  /** Stripes of a colour, for blocks that wait. @param {any} context @param {string} colour @returns {CanvasPattern} */
+  hatch(context, colour) {
+    let found = this.hatches.get(colour);
+    if (found) return found;
+    const tile = new OffscreenCanvas(HATCH, HATCH);
+    const stripes = /** @type {any} */ (tile.getContext("2d"));
+    for (let y = 0; y < HATCH; y++)
+      for (let x = 0; x < HATCH; x++) {
+        stripes.globalAlpha = (x + y) % HATCH < HATCH / 2 ? 0.3 : 1;
+        stripes.fillStyle = colour;
+        stripes.fillRect(x, y, 1, 1);
+      }
+    found = /** @type {CanvasPattern} */ (context.createPattern(tile, "repeat"));
+    this.hatches.set(colour, found);
+    return found;
   }
 }

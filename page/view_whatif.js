@@ -154,8 +154,8 @@ export class WhatifView {
         const mark = el("i" + (row.is_recorded ? ".dashed" : ".thin"));
         mark.style.color = this.colour(at);
         const bytes = bucket < 0 ? row.reserved_peak : this.curves[at]?.[bucket];
-        const copy = row.line && !row.is_recorded && el("button.small", {type: "button", title: "Copy: " + row.line, click: () =>
-          copyText(copy, row.line)}, "Copy");
+        const copy = row.line && !row.is_recorded && el("button.small", {type: "button",
+          title: "Copy: " + row.line, click: () => copyText(copy, row.line)}, "Copy");
         const saved = recorded - (row.reserved_peak ?? recorded);
         return el("li", {mouseenter: () => this.hover(at), mouseleave: () => this.hover(-1),
           "data-peak": row.reserved_peak}, mark, el("span.name.mono", {title: row.line}, row.name),

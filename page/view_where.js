@@ -6,7 +6,7 @@
 import {amountText, sizeText} from "./units.js";
 import {choiceBar, el, fill} from "./dom.js";
 import {attachPanZoom, positionText} from "./axis.js";
-import {Surface, drawTimeAxis, fade} from "./chart.js";
+import {Surface, drawTimeAxis, fade, isSoftwareRendered} from "./chart.js";
 import {Latest} from "./link.js";
 import {PainterGl} from "./paint.js";
 import {Painter2d} from "./paint2d.js";
@@ -18,6 +18,8 @@ const BOTTOM_ROOM = 20;
 const MARGIN = 0.25;
 const HOLES_MOST = 6;
 const LABELS_MOST = 8;
+/** The kind of a rectangle that waits, as in rects.js. */
+const WAITING = 2;
 /** Small blocks are drawn again when the window rests this long. */
 const GRID_MS = 90;
 /** While the window moves, its content is asked for after this time at the earliest. */
@@ -49,6 +51,7 @@ export class WhereView {
     this.rects = null;
     this.grid = null;
     this.point = null;
+    this.hasWaiting = false;
     this.gridTimer = 0;
     this.askTimer = 0;
     this.asked = -1e9;
@@ -59,17 +62,18 @@ export class WhereView {
     this.listen();
   }
 
+  /** WebGL2, unless it is not there, not wanted, or slower than the processor alone. */
   makePainter() {
+    const {choice} = this.app;
     try {
-      if (this.app.isWithoutGl) throw new Error("not wanted");
+      if (choice === "2d" || (choice !== "gl" && isSoftwareRendered())) throw new Error("not wanted");
       const painter = new PainterGl(this.glCanvas);
       painter.onRestore = () => this.refresh();
       return painter;
     } catch {
-      const canvas = el("canvas", {"aria-hidden": "true"});
-      this.glCanvas.replaceWith(canvas);
-      this.glCanvas = canvas;
-      return new Painter2d(canvas);
+      this.glCanvas.remove();
+      this.surface.paper = () => this.app.theme.names.card;
+      return new Painter2d();
     }
   }
 
@@ -140,6 +144,8 @@ export class WhereView {
     this.rects = question;
     this.painter.setRects(answer, question);
     const blocks = answer.count - answer.segments;
+    this.hasWaiting = false;
+    for (let i = 1; i < answer.look.length && !this.hasWaiting; i += 2) this.hasWaiting = answer.look[i] === WAITING;
     fill(this.count, amountText(answer.segments, "range") + ", " + (answer.leastArea > 0 ? "the largest " : "") +
       amountText(blocks, "block") + (answer.leastArea > 0 ? "" : " of a pixel or more"));
     this.surface.redraw();
@@ -191,7 +197,9 @@ export class WhereView {
       el("p.dim", null, "Each lane is a segment; time runs to the right. Click on a hole to see since when it is " +
         "free, and which blocks keep it from use."),
       holes.holes.length > 0 && el("h3", null, "Largest holes " + when), this.holeRows(holes),
-      el("h3", null, "Colours"), el("ul.rows" + (isShort ? ".two" : ""), null, ...rows, colourRow(app, -1, "free: a hole")),
+      el("h3", null, "Colours"),
+      el("ul.rows" + (isShort ? ".two" : ""), null, ...rows, colourRow(app, -1, "free: a hole"),
+        this.hasWaiting && colourRow(app, -2, "hatched: waits")),
       app.hasStacks ? null : el("p.dim", null, "Without recorded stacks, blocks cannot be coloured by call site."),
       app.facts.has_segments === false && el("p.dim", null, "Only requests were recorded: what was reserved around " +
         "them is not known."));
@@ -222,8 +230,16 @@ export class WhereView {
       (question.low - low) / tall];
   }
 
-  draw() {
-    const {app, surface} = this;
+  /** Draws the rectangles, and gives the canvas of what is over them. @returns {CanvasRenderingContext2D} */
+  drawRects() {
+    const {painter, surface, app} = this;
+    const changes = [this.change(this.rects), this.change(this.grid)];
+    if (painter instanceof Painter2d) {
+      const context = surface.begin();
+      painter.drawOn(context, {left: PLOT_LEFT, width: this.width, height: this.height}, changes[0], changes[1],
+        app.theme);
+      return context;
+    }
     const ratio = window.devicePixelRatio || 1;
     const canvas = this.glCanvas;
     const style = canvas.style;
@@ -233,8 +249,13 @@ export class WhereView {
     style.height = this.height + "px";
     const [wide, tall] = [Math.round(this.width * ratio), Math.round(this.height * ratio)];
     if (canvas.width !== wide || canvas.height !== tall) [canvas.width, canvas.height] = [wide, tall];
-    this.painter.draw(this.change(this.rects), this.change(this.grid), app.theme);
-    const context = surface.begin();
+    painter.draw(changes[0], changes[1], app.theme);
+    return surface.begin();
+  }
+
+  draw() {
+    const {app} = this;
+    const context = this.drawRects();
     const viewport = app.viewport(this.width);
     drawTimeAxis(context, app.theme.names, viewport, {left: PLOT_LEFT, bottom: this.height});
     this.drawLanes(context);
@@ -447,9 +468,13 @@ export class WhereView {
 
 }
 
-/** @param {any} app @param {number} colour of a group; below 0, of a hole @param {string} name @param {...any} more */
+/**
+ * @param {any} app @param {number} colour of a group; -1 of a hole, -2 of what waits
+ * @param {string} name @param {...any} more
+ */
 export function colourRow(app, colour, name, ...more) {
   const mark = el("i");
-  mark.style.background = colour < 0 ? "var(--hole)" : app.theme.groups[colour];
+  if (colour === -2) mark.className = "hatched";
+  else mark.style.background = colour < 0 ? "var(--hole)" : app.theme.groups[colour];
   return el("li", null, mark, el("span.name", {title: name}, name), ...more);
 }
