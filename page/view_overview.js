@@ -333,7 +333,8 @@ export class OverviewView {
       const peaks = this.app.facts.peaks ?? {};
       fill(this.readout, peaks.reserved ? "peak reserved " : "reserved memory was not recorded",
         peaks.reserved && el("b", {"data-peak": "reserved"}, sizeText(peaks.reserved.bytes)), " · allocated ",
-        el("b", {"data-peak": "allocated"}, sizeText(peaks.allocated?.bytes ?? 0)));
+        el("b", {"data-peak": "allocated", title: "As PyTorch counts it: whole blocks, up to their release"},
+          sizeText(peaks.allocated?.bytes ?? 0)));
       return;
     }
     const at = Math.max(0, Math.min(curves.edges.length - 2, upperBound(curves.edges, position) - 1));

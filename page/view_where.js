@@ -198,8 +198,8 @@ export class WhereView {
         "free, and which blocks keep it from use."),
       holes.holes.length > 0 && el("h3", null, "Largest holes " + when), this.holeRows(holes),
       el("h3", null, "Colours"),
-      el("ul.rows" + (isShort ? ".two" : ""), null, ...rows, colourRow(app, -1, "free: a hole"),
-        this.hasWaiting && colourRow(app, -2, "hatched: waits")),
+      el("ul.rows" + (isShort ? ".two" : ""), null, colourRow(app, -1, "free: a hole"),
+        this.hasWaiting && colourRow(app, -2, "hatched: waits"), ...rows),
       app.hasStacks ? null : el("p.dim", null, "Without recorded stacks, blocks cannot be coloured by call site."),
       app.facts.has_segments === false && el("p.dim", null, "Only requests were recorded: what was reserved around " +
         "them is not known."));
