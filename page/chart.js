@@ -8,16 +8,35 @@ import {el} from "./dom.js";
 
 export const CHART_FONT = "11px system-ui, sans-serif";
 
+/** @type {boolean | null} */
+let isSlowCard = null;
+
+/** The graphics card is imitated by software. There, a canvas is faster without it. @returns {boolean} */
+export function isSoftwareRendered() {
+  if (isSlowCard !== null) return isSlowCard;
+  const gl = document.createElement("canvas").getContext("webgl2");
+  const more = gl?.getExtension("WEBGL_debug_renderer_info");
+  const name = gl ? String(gl.getParameter(more ? more.UNMASKED_RENDERER_WEBGL : gl.RENDERER)) : "software";
+  gl?.getExtension("WEBGL_lose_context")?.loseContext();
+  isSlowCard = /swiftshader|llvmpipe|softpipe|software|basic render/i.test(name);
+  return isSlowCard;
+}
+
 /** A canvas that fills its parent and tells when its size changes. */
 export class Surface {
-  /** @param {any} parent @param {() => void} draw @param {string} label */
-  constructor(parent, draw, label) {
+  /**
+   * @param {any} parent @param {() => void} draw @param {string} label
+   * @param {(() => string) | null} paper colour of the background; null: what is behind is seen
+   */
+  constructor(parent, draw, label, paper = null) {
     this.canvas = el("canvas", {tabindex: "0", role: "img", "aria-label": label});
+    this.line = el("i.cursor", {hidden: true, "aria-hidden": "true"});
+    this.paper = paper;
     this.width = 1;
     this.height = 1;
     this.frame = 0;
     this.draw = draw;
-    parent.append(this.canvas);
+    parent.append(this.canvas, this.line);
     this.parent = parent;
     new ResizeObserver(() => this.redraw()).observe(parent);
   }
@@ -45,6 +64,12 @@ export class Surface {
     return this.width > 0 && this.height > 0;
   }
 
+  /** A line under the mouse. It is an element, so that moving it draws nothing else. @param {number | null} x */
+  showLine(x) {
+    this.line.hidden = x === null || x < 0 || x > this.width;
+    if (x !== null) this.line.style.transform = "translateX(" + Math.round(x) + "px)";
+  }
+
   /** @returns {CanvasRenderingContext2D} cleared, in CSS pixels */
   begin() {
     return this.beginOn(this.canvas);
@@ -52,10 +77,12 @@ export class Surface {
 
   /** The same for another canvas of this size. @param {any} canvas @returns {CanvasRenderingContext2D} */
   beginOn(canvas) {
-    const context = canvas.getContext("2d");
+    const context = canvas.getContext("2d", {willReadFrequently: isSoftwareRendered(), alpha: !this.paper});
     const ratio = window.devicePixelRatio || 1;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, this.width, this.height);
+    if (this.paper) context.fillStyle = this.paper();
+    if (this.paper) context.fillRect(0, 0, this.width, this.height);
+    else context.clearRect(0, 0, this.width, this.height);
     context.font = CHART_FONT;
     context.textBaseline = "middle";
     return context;
@@ -67,7 +94,7 @@ export class Surface {
  * @param {{left: number, top: number, width: number, height: number, most: number}} area
  */
 export function drawSizeAxis(context, colours, area) {
-  const ticks = roundTicks(0, area.most, Math.max(4, area.height / 36), roundBinaryStep);
+  const ticks = roundTicks(0, area.most, Math.max(4, area.height / (area.height < 160 ? 23 : 40)), roundBinaryStep);
   context.textAlign = "right";
   for (const tick of ticks) {
     const y = Math.round(area.top + area.height * (1 - tick / area.most)) + 0.5;
@@ -117,4 +144,11 @@ export function clipText(context, text, width) {
     else high = middle - 1;
   }
   return low < 2 ? "" : text.slice(0, low) + "…";
+}
+
+/** Black or white, whichever has more contrast on a colour. @param {string} colour "#rrggbb" */
+export function inkOn(colour) {
+  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255)
+    .map((part) => (part <= 0.04045 ? part / 12.92 : Math.pow((part + 0.055) / 1.055, 2.4)));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
 }

@@ -3,13 +3,17 @@
 // @ts-check
 //
 // Sorts blocks into groups: by call site, module, size, stream, pool or lifetime. The largest groups, by bytes times
-// entries over the whole recording, come first, so a group has the same colour in every window.
+// entries over the whole recording, come first, so a group has the same colour in every window. Sizes and lifetimes
+// have an order of their own: the largest size, and the longest life, come first.
 import {sizeText} from "./units.js";
 import {NEVER} from "./store.js";
 
 /** Colours for groups; the last one, of the rest, is COLOUR_REST. */
 export const COLOURS = 12;
 export const COLOUR_REST = COLOURS;
+/** The ramp of sizes follows: so many colours from small to large. */
+export const COLOUR_RAMP = COLOURS + 1;
+const RAMP = 12;
 const GROUPS_MOST = 65535;
 /** A block that lives for a smaller part of a step than this is passing. */
 const PASSING_SHARE = 1 / 16;
@@ -22,11 +26,12 @@ export class Groups {
     const {keys, names} = groupKeys(store, by);
     const weights = weigh(store, keys, names.length);
     const order = Array.from(weights.keys()).filter((key) => weights[key] > 0);
-    order.sort((a, b) => weights[b] - weights[a] || (names[a] < names[b] ? -1 : 1));
+    if (by === "size") order.reverse();
+    else if (by !== "lifetime") order.sort((a, b) => weights[b] - weights[a] || (names[a] < names[b] ? -1 : 1));
     order.length = Math.min(order.length, GROUPS_MOST);
     /** @type {string[]} */
     this.names = order.map((key) => names[key]);
-    this.colours = chooseColours(this.names, by);
+    this.colours = by === "size" ? rampColours(order, weights) : chooseColours(this.names, by);
     const rank = new Uint16Array(names.length).fill(Math.max(0, order.length - 1));
     order.forEach((key, at) => (rank[key] = at));
     this.keys = keys;
@@ -93,7 +98,7 @@ function weigh(store, keys, count) {
 function groupKeys(store, by) {
   if (by === "size") return sizeKeys(store);
   if (by === "stream") return tableKeys(store.facts.streams, "stream ", (level) => level.stream);
-  if (by === "pool") return tableKeys(store.facts.pools, "pool ", (level) => level.pool);
+  if (by === "pool") return tableKeys((store.facts.pools ?? []).map(poolName), "", (level) => level.pool);
   if (by === "lifetime") return lifetimeKeys(store);
   const stacks = store.stacks;
   const text = by === "module"
@@ -111,12 +116,36 @@ function groupKeys(store, by) {
   return {names: Array.from(numbers.keys()), keys: (level) => (i) => table[Math.min(level.stack[i], last)]};
 }
 
+/** PyTorch numbers its default pool (0, 0). @param {string} name */
+function poolName(name) {
+  return name === "(0, 0)" ? "default pool" : "pool " + name;
+}
+
 /** @param {import("./store.js").Store} store */
 function sizeKeys(store) {
-  const names = Array.from({length: 50}, (_, power) =>
-    "up to " + sizeText(store.unit * Math.pow(2, power)).replace(".00", ""));
+  const text = (/** @type {number} */ power) => sizeText(store.unit * Math.pow(2, power)).replace(".00", "");
+  const names = Array.from({length: 50}, (_, power) => (power === 0 ? "up to " + text(0)
+    : rangeText(text(power - 1), text(power))));
   return {names, keys: (/** @type {any} */ level) => (/** @type {number} */ i) =>
     level.bytes[i] <= 1 ? 0 : Math.min(49, Math.ceil(Math.log2(level.bytes[i])))};
+}
+
+/** "32 MiB" and "64 MiB" give "32–64 MiB". @param {string} low @param {string} high */
+function rangeText(low, high) {
+  const [number, unit] = low.split(" ");
+  return (high.endsWith(" " + unit) ? number : low) + "–" + high;
+}
+
+/**
+ * Colours of sizes. The heaviest divide the ramp among themselves; another has that of the next smaller heavy one.
+ * @param {number[]} powers falling @param {ArrayLike<number>} weights of powers @returns {Uint8Array}
+ */
+export function rampColours(powers, weights) {
+  const heavy = [...powers].sort((a, b) => weights[b] - weights[a] || b - a).slice(0, RAMP).sort((a, b) => a - b);
+  return Uint8Array.from(powers, (power) => {
+    const at = heavy.reduce((found, one, i) => (one <= power ? i : found), 0);
+    return COLOUR_RAMP + RAMP - 1 - Math.round(((heavy.length - 1 - at) / Math.max(1, heavy.length - 1)) * (RAMP - 1));
+  });
 }
 
 /** @param {string[] | undefined} list @param {string} prefix @param {(level: any) => Uint32Array} column */
@@ -161,7 +190,7 @@ export function textHash(text) {
 
 /**
  * A colour for each group. Each of the largest has one of its own: the one its name asks for, or the next free one.
- * Sizes, streams and lifetimes have an order or are few: they take the colours in turn.
+ * Streams, pools and lifetimes are few: they take the colours in turn.
  * @param {string[]} names @param {string} by @returns {Uint8Array}
  */
 export function chooseColours(names, by) {

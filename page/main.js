@@ -21,13 +21,13 @@ import {StepsView} from "./view_steps.js";
 import {RanksView} from "./view_ranks.js";
 import {EntriesView} from "./view_entries.js";
 
-/** The panels: what the tab says, when there is something to show, and the class. */
+/** The panels: what the tab says, when there is something to show, and the class. The first is shown first. */
 const PANELS = [
+  {name: "oom", title: "Out of memory", isThere: (/** @type {any} */ app) => (app.facts.ooms ?? []).length > 0,
+    make: (/** @type {any} */ app) => new OomView(app)},
   {name: "where", title: "Where", isThere: () => true, make: (/** @type {any} */ app) => new WhereView(app)},
   {name: "who", title: "Who", isThere: () => true, make: (/** @type {any} */ app) => new WhoView(app)},
   {name: "flame", title: "Flame graph", isThere: () => true, make: (/** @type {any} */ app) => new FlameView(app)},
-  {name: "oom", title: "Out of memory", isThere: (/** @type {any} */ app) => (app.facts.ooms ?? []).length > 0,
-    make: (/** @type {any} */ app) => new OomView(app)},
   {name: "whatif", title: "What if", isThere: (/** @type {any} */ app) => (app.facts.whatif ?? []).length > 0,
     make: (/** @type {any} */ app) => new WhatifView(app)},
   {name: "steps", title: "Steps", isThere: (/** @type {any} */ app) => app.steps.length > 0,
@@ -52,7 +52,9 @@ class App {
     this.device = 0;
     this.state = new ViewState(location.hash);
     this.theme = new Theme();
-    this.isWithoutGl = new URLSearchParams(location.search).has("2d");
+    const search = new URLSearchParams(location.search);
+    /** What draws rectangles, if the address says so: "2d", "gl" or "". */
+    this.choice = search.has("2d") ? "2d" : search.has("gl") ? "gl" : "";
     /** @type {number | null} the position under the mouse */
     this.cursor = null;
     this.nextPeek = 0;
@@ -224,8 +226,8 @@ class App {
   setCursor(cursor) {
     this.cursor = cursor;
     this.overview.say(cursor);
-    this.overview.surface.redraw();
-    this.panels.get(this.state.now.tab)?.surface?.redraw();
+    this.overview.showCursor();
+    this.panels.get(this.state.now.tab)?.showCursor?.();
   }
 
   // -------------------------------------------------------------------------------------------------
@@ -323,7 +325,8 @@ class App {
       void this.openDevice();
       return;
     }
-    this.state.set({...state, x: state.x || this.state.now.x, by: state.by || this.state.now.by});
+    this.state.set({...state, x: state.x || this.state.now.x, by: state.by || this.state.now.by,
+      tab: this.tabsThere().some((panel) => panel.name === state.tab) ? state.tab : this.tabsThere()[0].name});
   }
 
   switchTheme() {

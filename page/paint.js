@@ -4,7 +4,7 @@
 //
 // Draws rectangles with WebGL2. The last answer of the worker stays on the card, in two textures from which each vertex
 // fetches its rectangle; a frame only changes the transformation. One call draws all: software renderers are slow with
-// instances. paint2d.js has the same interface.
+// instances. paint2d.js does the same without WebGL2.
 
 /** Rectangles in a row of the textures. */
 const TEXTURE_WIDE = 1024;
@@ -17,7 +17,7 @@ uniform usampler2D looks;
 uniform int first;
 uniform vec4 change;
 uniform vec2 size;
-uniform vec3 palette[16];
+uniform vec3 palette[32];
 uniform vec3 hole;
 flat out vec3 tint;
 flat out uint kind;
@@ -198,9 +198,9 @@ export class PainterGl {
     gl.uniform1i(at("looks"), 1);
     gl.uniform4fv(at("change"), change);
     gl.uniform2f(at("size"), this.canvas.width, this.canvas.height);
-    const palette = new Float32Array(48);
+    const palette = new Float32Array(96);
     const bytes = theme.palette ?? new Uint8Array(39);
-    for (let i = 0; i < Math.min(48, bytes.length); i++) palette[i] = bytes[i] / 255;
+    for (let i = 0; i < Math.min(96, bytes.length); i++) palette[i] = bytes[i] / 255;
     gl.uniform3fv(at("palette"), palette);
     gl.uniform3fv(at("hole"), hexParts(theme.names?.hole));
     gl.uniform3fv(at("back"), hexParts(theme.names?.card));

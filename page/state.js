@@ -11,7 +11,7 @@
  */
 
 /** @type {ViewFields} */
-const DEFAULTS = {device: 0, from: -1, to: -1, x: "", tab: "where", by: "", low: 0, high: 0, point: null,
+const DEFAULTS = {device: 0, from: -1, to: -1, x: "", tab: "", by: "", low: 0, high: 0, point: null,
   measure: "used",
   at: -1, base: "", find: "", isOpen: 0, kinds: "", least: 0, text: "", entry: -1};
 

@@ -27,7 +27,7 @@ export class EntriesView {
         el("option", {value: bytes}, bytes === 0 ? "any size" : "at least " + sizeText(bytes).replace(".00", ""))));
     this.search = el("input", {type: "search", placeholder: "stack contains  ( / )", "aria-label": "Stack contains",
       input: () => app.state.set({text: this.search.value})});
-    this.jump = el("input", {type: "text", placeholder: "entry or time, such as 1.5 s",
+    this.jump = el("input", {type: "text", placeholder: "jump to an entry, or 1.5 s", class: "wide",
       "aria-label": "Jump to an entry or time",
       keydown: (/** @type {any} */ event) => event.key === "Enter" && this.jumpTo(this.jump.value)});
     this.total = el("span.dim", {"data-rows": true});
@@ -105,11 +105,14 @@ export class EntriesView {
       this.choose(row)},
       el("span.number", null, countText(row.entry)), el("span.number.dim", null, row.us === null ? ""
         : durationText(row.us)),
-      el("span" + (row.other === 8 ? ".bad" : ""), null, what), el("span.number", null, row.bytes === null ? ""
+      el("span" + (row.other === 8 ? ".bad" : ""), null,
+        el("i.kind", {"data-kind": row.other === 8 ? "oom" : row.kind}), what),
+      el("span.number", null, row.bytes === null ? ""
         : sizeText(row.bytes)),
       el("span.mono.dim", null, row.address), el("span.dim", {title: row.stream}, row.stream === "" ? ""
         : "stream " + row.stream),
-      el("span", {title: row.site || row.text}, row.site || row.text));
+      el("span" + (row.site === "(no stack)" ? ".dim" : ""), {title: row.site || row.text},
+        row.site || row.text));
     made.style.top = top + "px";
     return made;
   }

@@ -5,14 +5,17 @@
 // The flame graph: stacks of the chosen instant or window, with search, and the difference against another instant or
 // file.
 import {amountText, countText, shareText, sizeText} from "./units.js";
-import {choiceBar, el, fill} from "./dom.js";
+import {choiceBar, el, emptyNote, fill} from "./dom.js";
 import {positionText} from "./axis.js";
-import {Surface, clipText, fade} from "./chart.js";
+import {Surface, clipText, fade, inkOn} from "./chart.js";
 import {Latest} from "./link.js";
 import {baseName, leftOutNote} from "./view_header.js";
 import {stackList} from "./inspector.js";
 
-const FRAME_TALL = 19;
+/** Frames are so tall, in pixels; taller where the tree is shallow. */
+const FRAME_LEAST = 21;
+const FRAME_MOST = 28;
+const OWN_MOST = 10;
 const LEAST_PIXELS = 0.5;
 
 /** Boxes of a tree, between 0 and 1: children beside each other below their parent, the largest first. */
@@ -72,7 +75,13 @@ export class FlameView {
         el("label", {title: "Frames of the framework's machinery"}, this.open, "machinery"),
         el("label", null, "against", this.against), el("span.grow"), this.when, this.lack = el("span")), this.plot),
           this.side);
-    this.surface = new Surface(this.plot, () => this.draw(), "Flame graph; Enter zooms, Backspace zooms out");
+    this.surface = new Surface(this.plot, () => this.draw(), "Flame graph; Enter zooms, Backspace zooms out",
+      () => app.theme.names.card);
+    this.nothing = el("div.over", {hidden: true}, emptyNote("No stacks were recorded",
+      "A flame graph needs to know who allocated. Record again with stacks:",
+      el("code", null, "torch.cuda.memory._record_memory_history(stacks=\"python\")"),
+      "The panel Who shows the same bytes by size, stream, pool or lifetime."));
+    this.plot.append(this.nothing);
     /** @type {any} */
     this.tree = null;
     /** @type {FlameLayout | null} */
@@ -80,6 +89,7 @@ export class FlameView {
     this.root = 0;
     this.hovered = -1;
     this.scroll = 0;
+    this.tall = FRAME_LEAST;
     this.askFlame = new Latest((q) => app.ask("flame", q), (tree, q) => this.use(tree, q));
     this.listen();
   }
@@ -200,7 +210,8 @@ export class FlameView {
   draw() {
     const {surface, tree, layout, app} = this;
     const context = surface.begin();
-    if (!tree || !layout) return;
+    this.nothing.hidden = app.hasStacks || !tree;
+    if (!tree || !layout || !app.hasStacks) return;
     if (tree.value[0] === 0 && tree.base[0] === 0) {
       context.fillStyle = app.theme.names.dim;
       context.textAlign = "center";
@@ -208,25 +219,40 @@ export class FlameView {
       return;
     }
     context.textAlign = "left";
+    this.tall = Math.max(FRAME_LEAST, Math.min(FRAME_MOST, Math.floor(surface.height / (layout.deepest + 2))));
     const isSearch = app.state.now.find !== "";
     const wide = surface.width - 20;
     for (const node of layout.order) {
       const w = layout.w[node] * wide;
-      const y = 8 + layout.depth[node] * FRAME_TALL - this.scroll;
-      if (w < LEAST_PIXELS || y < -FRAME_TALL || y > surface.height) continue;
+      const y = 8 + layout.depth[node] * this.tall - this.scroll;
+      if (w < LEAST_PIXELS || y < -this.tall || y > surface.height) continue;
       const x = 10 + layout.x[node] * wide;
       context.globalAlpha = isSearch && !this.isFound(node) ? 0.45 : 1;
       context.fillStyle = this.colour(node);
-      context.fillRect(x, y, Math.max(0.5, w - 1), FRAME_TALL - 1);
+      context.fillRect(x, y, Math.max(0.5, w - 1), this.tall - 1);
       if (node === this.hovered) {
         context.strokeStyle = app.theme.names.text;
-        context.strokeRect(x + 0.5, y + 0.5, Math.max(1, w - 2), FRAME_TALL - 2);
+        context.strokeRect(x + 0.5, y + 0.5, Math.max(1, w - 2), this.tall - 2);
       }
-      if (w < 30) continue;
-      context.fillStyle = this.textColour(node);
-      context.fillText(clipText(context, tree.text[node], w - 10), x + 5, y + FRAME_TALL / 2);
+      if (w >= 30) this.nameFrame(context, node, x, y, w);
     }
     context.globalAlpha = 1;
+  }
+
+  /** What a frame is, and its bytes where there is room. @param {any} context @param {number} node */
+  nameFrame(context, node, /** @type {number} */ x, /** @type {number} */ y, /** @type {number} */ w) {
+    const {tree} = this;
+    const name = node === 0 ? "all stacks" : tree.text[node];
+    context.fillStyle = this.textColour(node);
+    const text = clipText(context, name, w - 10);
+    context.fillText(text, x + 5, y + this.tall / 2);
+    const size = this.valueText(tree.value[node]) + " · " + shareText(tree.value[node] / (tree.value[0] || 1));
+    if (text !== name || context.measureText(name).width + context.measureText(size).width + 34 > w) return;
+    context.textAlign = "right";
+    context.globalAlpha *= 0.75;
+    context.fillText(size, x + w - 7, y + this.tall / 2);
+    context.globalAlpha /= 0.75;
+    context.textAlign = "left";
   }
 
   /** Red has grown, blue has shrunk, grey is as before. @param {number} node */
@@ -245,8 +271,7 @@ export class FlameView {
   /** @param {number} node */
   textColour(node) {
     if (node === 0 || this.question?.against) return this.app.theme.names.text;
-    const [red, green, blue] = [1, 3, 5].map((at) => parseInt(this.colour(node).slice(at, at + 2), 16));
-    return red * 0.3 + green * 0.59 + blue * 0.11 > 140 ? "#14181d" : "#ffffff";
+    return inkOn(this.colour(node));
   }
 
   /** What is under the mouse or the focus. */
@@ -266,11 +291,26 @@ export class FlameView {
         this.question?.against && el("dt", null, "difference"),
         this.question?.against && el("dd", null, this.valueText(tree.value[node] - tree.base[node]))),
       path.length > 0 && el("h3", null, "Called from, innermost first"), path.length > 0 && stackList(path),
+      node === 0 && app.hasStacks && this.ownRows(),
+      this.question?.against && el("p.dim", null, "Red has grown, blue has shrunk, grey is as before."),
       this.root > 0 && el("p", null, el("button", {type: "button", click: () => this.zoom(0)}, "Show all stacks")),
       this.question?.kind === "used" && el("p.dim", null, "A click in the overview chooses another instant."),
-      !app.hasStacks && el("p.dim", null, "No stacks were recorded: ",
-        el("code", null, "torch.cuda.memory._record_memory_history(stacks=\"python\")"),
-        " records them."));
+      app.hasStacks && el("p.dim", null, "A click on a frame zooms in. Backspace zooms out."));
+  }
+
+  /** Lines that allocate themselves, the largest first. */
+  ownRows() {
+    const {tree} = this;
+    const own = Float64Array.from(tree.value);
+    for (let node = 1; node < own.length; node++) own[tree.parent[node]] -= tree.value[node];
+    const sums = new Map();
+    for (let node = 1; node < own.length; node++)
+      if (own[node] > 0) sums.set(tree.text[node], (sums.get(tree.text[node]) ?? 0) + own[node]);
+    const rows = Array.from(sums).sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, OWN_MOST);
+    const line = (/** @type {[string, number]} */ [text, value]) => el("li", null,
+      el("button", {type: "button", title: text, click: () => this.app.state.set({find: text})}, baseName(text)),
+      el("span.share", null, shareText(value / (tree.value[0] || 1))), el("span.size", null, this.valueText(value)));
+    return el("div", null, el("h3", null, "Largest lines"), el("ul.rows", {"data-list": "own"}, ...rows.map(line)));
   }
 
   /** @param {number} node */
@@ -286,7 +326,7 @@ export class FlameView {
   nodeAt(px, py) {
     const {layout} = this;
     if (!layout) return -1;
-    const depth = Math.floor((py - 8 + this.scroll) / FRAME_TALL);
+    const depth = Math.floor((py - 8 + this.scroll) / this.tall);
     const x = (px - 10) / (this.surface.width - 20);
     return layout.order.find((node) => layout.depth[node] === depth && x >= layout.x[node] && x < layout.x[node] +
       layout.w[node]) ?? -1;
@@ -302,7 +342,7 @@ export class FlameView {
       if (node >= 0) this.zoom(node);
     });
     canvas.addEventListener("wheel", (/** @type {any} */ event) => {
-      const most = Math.max(0, ((this.layout?.deepest ?? 0) + 2) * FRAME_TALL - this.surface.height);
+      const most = Math.max(0, ((this.layout?.deepest ?? 0) + 2) * this.tall - this.surface.height);
       this.scroll = Math.max(0, Math.min(most, this.scroll + event.deltaY));
       event.preventDefault();
       this.surface.redraw();

@@ -6,10 +6,18 @@
 import {amountText, countText} from "./units.js";
 import {choiceBar, copyText, el, fill} from "./dom.js";
 
-const KEYS = [["← →  or  A D", "pan"], ["+ −  or  W S, wheel", "zoom"], ["↑ ↓", "pan addresses"],
-  ["Page Up, Page Down, Shift + wheel", "zoom addresses"], ["drag", "pan; in the overview, choose a window"],
-  ["Home or 0", "the whole recording"], ["1 … 9", "choose a panel"], ["X", "next x axis"], ["T", "dark or light"],
-  ["/", "search"], ["Esc", "drop the selection"], ["?", "this list"]];
+/** From this utilisation on, little memory is lost. */
+const GOOD_UTILISATION = 0.9;
+
+/** What keys and the mouse do: a title, and for each line the keys, separated by spaces, and words. */
+const KEYS = [["Move", [["← →", "pan (also A, D)"], ["+ −", "zoom (also W, S, and the wheel)"],
+  ["Home", "show all (also 0)"], ["↑ ↓", "pan addresses"],
+  ["PgUp PgDn", "zoom addresses (also Shift with the wheel)"]]],
+["Mouse", [["drag", "pan; in the overview, choose a window, or move it and its edges"],
+  ["click", "what is there: a block, or a hole and what keeps it from use"],
+  ["double-click", "zoom in; in the overview, show all"]]],
+["Panels", [["1 … 9", "choose a panel"], ["X", "next x axis"], ["/", "search"], ["Esc", "drop the selection"],
+  ["T", "dark or light"], ["?", "this list"]]]];
 
 export class HeaderView {
   /** @param {any} app */
@@ -33,9 +41,10 @@ export class HeaderView {
     this.axis.allow("step", app.steps.length > 0, "No steps were found");
     const dark = el("button", {type: "button", title: "Dark or light (T)", "aria-label": "Dark or light",
       click: () => app.switchTheme()}, app.theme.isDark ? "☾" : "☀");
+    const keys = el("button", {type: "button", title: "Keys (?)", "aria-label": "Keys",
+      click: () => this.keys.showModal()}, "?");
     fill(this.bar, el("span.brand", null, "Tidemark"), ...this.pickers(), ...this.badges(), el("span.grow"),
-      this.axis.element, dark, el("button", {type: "button", title: "Keys (?)", "aria-label": "Keys",
-        click: () => this.keys.showModal()}, "?"), this.keys);
+      el("span.dim.axis-name", null, "x axis"), this.axis.element, dark, keys, this.keys);
     this.showFinding(reportOf(app.file, app.facts));
   }
 
@@ -74,26 +83,35 @@ export class HeaderView {
 
   /** @param {any} report */
   showFinding(report) {
+    const {facts} = this.app;
     const sentences = [report?.finding ?? []].flat();
     const advice = report?.advice ?? [];
-    const text = el("p", null, el("b", null, sentences[0] ?? "The recording was read."), " " +
-      sentences.slice(1).join(" "));
-    const said = el("div.said", null, text);
+    const isBad = (facts.ooms ?? []).length > 0;
+    const isGood = !isBad && (facts.report?.utilisation ?? 0) >= GOOD_UTILISATION;
+    this.finding.dataset.mood = isBad ? "bad" : isGood ? "good" : "warn";
+    const rest = el("p.rest", null, sentences.slice(1).join(" "));
+    const said = el("div.said.is-short", null, el("h2", null, "What happened"),
+      el("p.headline", null, sentences[0] ?? "The recording was read."), sentences.length > 1 && rest);
     const more = el("button.more", {type: "button", hidden: true, click: () => {
       said.classList.toggle("is-short");
       more.textContent = said.classList.contains("is-short") ? "more" : "less";
     }}, "more");
-    said.classList.add("is-short");
     said.append(more);
-    requestAnimationFrame(() => (more.hidden = text.scrollHeight <= text.clientHeight + 2));
-    fill(this.finding, said, advice.length > 0 && el("div.advice", null, ...advice.flatMap(adviceLines)));
+    requestAnimationFrame(() => (more.hidden = rest.scrollHeight <= rest.clientHeight + 2));
+    fill(this.finding, said, advice.length > 0 && el("div.advice", null, el("h2", null, "What to do"),
+      ...advice.flatMap(adviceLines)));
   }
 
   makeKeys() {
     const dialog = el("dialog", {"aria-label": "Keys"});
-    fill(dialog, el("h2", null, "Keys"), el("table", null, el("tbody", null, ...KEYS.map(([key, text]) =>
-      el("tr", null, el("td", null, el("kbd.key-name", null, key)), el("td", null, text))))),
-    el("p", null, el("button", {type: "button", click: () => dialog.close()}, "Close")));
+    const group = (/** @type {any} */ [title, lines]) => el("section", null, el("h3", null, title),
+      el("dl.keys-list", null, ...lines.flatMap((/** @type {any} */ [keys, text]) => [
+        el("dt", null, ...keys.split(/ (?!…|\d)/).map((/** @type {string} */ key) => el("kbd.key-name", null, key))),
+        el("dd", null, text)])));
+    fill(dialog, el("h2", null, "Keys and mouse"), ...KEYS.map(group), el("p.dim", null,
+      "The address of the page says what is seen: send it with the file to show a colleague the same."),
+    el("p.end", null, el("button", {type: "button", click: () => dialog.close()}, "Close")));
+    dialog.addEventListener("click", (/** @type {any} */ event) => event.target === dialog && dialog.close());
     return dialog;
   }
 }
@@ -126,7 +144,7 @@ export function baseName(path) {
 
 /** @param {any} advice */
 function adviceLines(advice) {
-  const lines = [el("p", null, String(advice.text ?? ""))];
+  const lines = [el("p.rest", null, String(advice.text ?? ""))];
   if (advice.line) {
     const copy = el("button", {type: "button", "data-copy": true, click: () => copyText(copy, advice.line)}, "Copy");
     lines.push(el("div.line", null, el("code", {"data-line": true}, String(advice.line)), copy));

@@ -6,6 +6,7 @@
 import {amountText, countText, sizeText} from "./units.js";
 import {el, fill} from "./dom.js";
 import {positionText} from "./axis.js";
+import {MomentBar} from "./moment_bar.js";
 
 const BLOCKERS_MOST = 40;
 
@@ -16,6 +17,7 @@ export class OomView {
     this.content = el("div.moment");
     this.element = el("div.panel", null, el("section.card", {"aria-label": "Out of memory"}, this.content));
     this.chosen = 0;
+    this.bar = new MomentBar(app);
   }
 
   clear() {
@@ -34,37 +36,23 @@ export class OomView {
     }}, ...ooms.map((/** @type {any} */ one, /** @type {number} */ i) =>
       el("option", {value: i, selected: i === this.chosen},
       "entry " + countText(one.entry) + ": " + sizeText(one.bytes))));
-    fill(this.content, el("div", null, el("h2", null, "A request for " + sizeText(oom.bytes) + " was refused at " +
-      positionText(app, oom.entry)), pick), this.bars(oom), this.actions(oom), this.settings(), this.blockers(oom));
+    fill(this.content, el("div.title", null, el("h2", null, "Why " + sizeText(oom.bytes) + " did not fit"),
+      el("span.dim", null, positionText(app, oom.entry)), pick, el("span.grow"), this.actions(oom)),
+    this.figures(oom), this.bar.element, el("div.columns", null, this.settings(), this.blockers(oom)));
+    this.bar.show(oom);
   }
 
-  /** Reserved memory, the request and the largest hole, all to scale. @param {any} oom */
-  bars(oom) {
-    const limit = this.app.facts.limit?.least ?? 0;
-    const whole = Math.max(limit, oom.reserved + (oom.segment_bytes ?? oom.bytes));
-    const share = (/** @type {number} */ bytes) => (100 * bytes) / whole + "%";
-    const piece = (/** @type {number} */ bytes, /** @type {string} */ colour, /** @type {string} */ text,
-      isFree = false) => {
-      const made = el("span" + (isFree ? ".free" : ""), {title: text}, bytes > 0.12 * whole ? text : "");
-      made.style.width = share(bytes);
-      made.style.background = colour;
-      return made;
-    };
-    const row = (/** @type {string} */ name, /** @type {number} */ bytes, /** @type {any[]} */ ...pieces) =>
-      el("div.scale-row", null, el("span.dim", null, name), el("div.scale-bar", {role: "img", "aria-label": name},
-        ...pieces),
-        el("span.number", {"data-bytes": bytes}, sizeText(bytes)));
-    const rest = Math.max(0, oom.free - oom.place_free);
-    return el("div", {"data-bars": true},
-      row("reserved", oom.reserved, piece(oom.allocated, "var(--allocated)", sizeText(oom.allocated) + " allocated"),
-        piece(oom.place_free, "color-mix(in srgb, var(--hole) 70%, var(--dim))", sizeText(oom.place_free) +
-          " free in " +
-          amountText(oom.place_pieces, "piece"), true),
-        rest > 0 && piece(rest, "var(--hole)", sizeText(rest) + " free elsewhere", true)),
-      row("the request", oom.bytes, piece(oom.bytes, "var(--bad)", "")),
-      row("the largest hole", oom.place_largest,
-        piece(oom.place_largest, "color-mix(in srgb, var(--hole) 70%, var(--dim))", "", true)),
-      limit > 0 && row("the limit", limit, piece(limit, "var(--reserved)", "at least this")));
+  /** The figures of the moment. @param {any} oom */
+  figures(oom) {
+    const limit = this.app.facts.limit;
+    const tile = (/** @type {string} */ key, /** @type {number} */ bytes, /** @type {string} */ text, mood = "") =>
+      el("div.figure" + mood, null, el("b", {"data-figure": key, "data-bytes": bytes}, sizeText(bytes)),
+        el("span.dim", null, text));
+    return el("div.figures", null, tile("request", oom.bytes, "requested", ".is-bad"),
+      tile("largest", oom.place_largest, "largest hole it could use"),
+      tile("free", oom.free, "free, in " + amountText(oom.place_pieces, "usable piece")),
+      tile("allocated", oom.allocated, "allocated"), tile("reserved", oom.reserved, "reserved"),
+      limit && tile("limit", limit.least, limit.most > limit.least ? "limit, or more" : "limit"));
   }
 
   /** @param {any} oom */
@@ -75,21 +63,23 @@ export class OomView {
       to: Math.min(app.scale.entries, oom.entry + wide / 4),
       point: null, low: 0, high: 0});
     const flame = () => app.state.set({tab: "flame", at: oom.entry, measure: "used", from: -1, to: -1});
-    return el("p", null, el("button", {type: "button", click: show}, "Show the addresses then"), " ",
+    return el("span.actions", null, el("button", {type: "button", click: show}, "Show the addresses then"),
       el("button", {type: "button", click: flame}, "Show who had the memory"));
   }
 
+  /** Settings that serve the request come first. */
   settings() {
-    const rows = this.app.facts.report?.oom_settings ?? [];
+    const rows = [...this.app.facts.report?.oom_settings ?? []];
     if (rows.length === 0) return null;
+    const rank = (/** @type {any} */ row) => (row.runs_through ? 0 : row.is_served ? 1 : 2);
+    rows.sort((a, b) => rank(a) - rank(b) || (a.peak_reserved ?? Infinity) - (b.peak_reserved ?? Infinity));
+    const verdict = (/** @type {boolean} */ isYes) => el("td" + (isYes ? ".good" : ".bad"), null,
+      isYes ? "✓ yes" : "✕ no");
     return el("div", null, el("h3", null, "Would another setting have served it? Each was replayed."),
       el("table", {"data-table": "settings"}, el("thead", null, el("tr", null, el("th", null, "setting"),
-        el("th", null, "serves it"),
-        el("th", null, "completes"), el("th.number", null, "peak reserved"))),
-      el("tbody", null, ...rows.map((/** @type {any} */ row) => el("tr", null,
-        el("td.mono", null, row.settings || "(defaults)"),
-        el("td" + (row.is_served ? ".good" : ".bad"), null, row.is_served ? "yes" : "no"),
-        el("td" + (row.runs_through ? ".good" : ".bad"), null, row.runs_through ? "yes" : "no"),
+        el("th", null, "serves it"), el("th", null, "completes"), el("th.number", null, "peak reserved"))),
+      el("tbody", null, ...rows.map((/** @type {any} */ row) => el("tr", {"data-setting": row.settings},
+        el("td.mono", null, row.settings || "(defaults)"), verdict(row.is_served), verdict(row.runs_through),
         el("td.number", null, row.peak_reserved === null ? "" : sizeText(row.peak_reserved)))))));
   }
 

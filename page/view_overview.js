@@ -3,16 +3,20 @@
 // @ts-check
 //
 // The whole recording: reserved, allocated and requested bytes, the limit, marks and bands. A brush chooses the window.
-import {countText, sizeText} from "./units.js";
+import {countText, durationText, sizeText} from "./units.js";
 import {lowerBound, upperBound} from "./scale.js";
 import {el, fill} from "./dom.js";
 import {Viewport, moveByKey, positionText} from "./axis.js";
-import {Surface, clipText, drawSizeAxis, drawTimeAxis, fade} from "./chart.js";
+import {CHART_FONT, Surface, clipText, drawSizeAxis, drawTimeAxis, fade} from "./chart.js";
 
 export const PLOT_LEFT = 74;
 export const PLOT_RIGHT = 12;
 const BOTTOM = 20;
-const BAND_TALL = 9;
+const BAND_TALL = 12;
+/** Room above the plot, for marks. */
+const TOP_ROOM = 20;
+/** So near to an edge of the window, in pixels, the mouse takes hold of it. */
+const GRIP = 5;
 const MARK_NAMES = {oom: "out of memory", retry: "flush and retry", empty_cache: "empty_cache",
   flush: "memory given back",
   snapshot: "snapshot"};
@@ -22,33 +26,57 @@ export class OverviewView {
   constructor(app) {
     this.app = app;
     this.readout = el("span.readout", {"aria-live": "off"});
-    this.keys = el("span.key");
+    this.keys = el("span.keys");
+    this.hint = el("span.hint");
     this.plot = el("div.plot");
     this.element = el("section.card.overview", {"aria-label": "Overview"},
-      el("div.head", null, ...this.legend(), this.readout), this.plot);
+      el("div.head", null, this.keys, this.hint, this.readout), this.plot);
     this.surface = new Surface(this.plot, () => this.draw(),
-      "Memory over the whole recording; drag to choose a window");
+      "Memory over the whole recording; drag to choose a window", () => app.theme.names.card);
     this.layer = document.createElement("canvas");
     this.isOld = true;
     /** @type {any} */
     this.curves = null;
     /** @type {{from: number, to: number, isMove: boolean, last: number} | null} */
     this.brush = null;
+    this.hinted = "";
     this.listen();
   }
 
-  legend() {
-    const item = (/** @type {string} */ name, /** @type {string} */ text) => {
-      const mark = el("i");
-      mark.style.background = "var(--" + name + ")";
+  /** What the colours and marks of this recording mean. */
+  showKeys() {
+    const facts = this.app.facts;
+    const kinds = new Set((facts.marks ?? []).map((/** @type {any} */ mark) => mark.kind));
+    const item = (/** @type {string} */ name, /** @type {string} */ shape, /** @type {string} */ text) => {
+      const mark = el("i." + shape);
+      mark.style.color = "var(--" + name + ")";
       return el("span.key", null, mark, text);
     };
-    return [item("reserved", "reserved"), item("allocated", "allocated"), item("requested", "requested")];
+    fill(this.keys, facts.has_segments !== false && item("reserved", "box", "reserved"),
+      item("allocated", "box", "allocated"), item("requested", "thin", "requested"),
+      facts.limit && item("bad", "dashed", "limit"), kinds.has("oom") && item("bad", "flag", "out of memory"),
+      kinds.has("flush") && item("warn", "flag", "memory given back"),
+      kinds.has("empty_cache") && item("warn", "flag", "empty_cache"));
+  }
+
+  /** What the brush does, or the chosen window and the way back. */
+  showHint() {
+    const {app} = this;
+    const {from, to} = app.window();
+    const isPart = from > 0 || to < app.scale.entries;
+    const said = isPart ? String(from) + " " + to + app.state.now.x : "whole";
+    if (said === this.hinted) return;
+    this.hinted = said;
+    if (isPart) fill(this.hint, el("button.small", {type: "button", "data-all": true, title: "Home",
+      click: () => app.moveWindow({from: 0, to: app.scale.entries})}, "Show all"), windowText(app, from, to));
+    else fill(this.hint, "drag to choose a window · wheel to zoom");
   }
 
   /** Asks for curves at the width of the picture. */
   async refresh() {
     const {app} = this;
+    this.showKeys();
+    this.hinted = "";
     this.curves = this.fromFacts();
     this.isOld = true;
     this.surface.redraw();
@@ -76,7 +104,7 @@ export class OverviewView {
   most() {
     const facts = this.app.facts;
     const limit = facts.limit?.least ?? 0;
-    return Math.max(1024, facts.peaks?.reserved?.bytes ?? 0, facts.peaks?.allocated?.bytes ?? 0, limit) * 1.06;
+    return Math.max(1024, facts.peaks?.reserved?.bytes ?? 0, facts.peaks?.allocated?.bytes ?? 0, limit) * 1.03;
   }
 
   /** Curves, bands and marks change rarely: they are drawn to a layer of their own, and copied to each frame. */
@@ -91,6 +119,7 @@ export class OverviewView {
     const context = surface.begin();
     context.drawImage(layer, 0, 0, surface.width, surface.height);
     this.drawWindow(context, this.viewport(), this.app.theme.names);
+    this.showHint();
   }
 
   /** @param {CanvasRenderingContext2D} context */
@@ -98,8 +127,8 @@ export class OverviewView {
     const {app, surface} = this;
     const colours = app.theme.names;
     const viewport = this.viewport();
-    const area = {left: PLOT_LEFT, top: 14, width: viewport.width,
-      height: surface.height - BOTTOM - 14 - this.bandRoom(), most: this.most()};
+    const area = {left: PLOT_LEFT, top: TOP_ROOM, width: viewport.width,
+      height: surface.height - BOTTOM - TOP_ROOM - this.bandRoom(), most: this.most()};
     this.area = area;
     drawSizeAxis(context, colours, area);
     drawTimeAxis(context, colours, viewport, {left: PLOT_LEFT, bottom: surface.height - BOTTOM});
@@ -115,12 +144,20 @@ export class OverviewView {
     }
     this.drawLimit(context, area, colours);
     this.drawBands(context, viewport, area, colours);
-    this.drawMarks(context, viewport, area, colours);
     context.restore();
+    this.drawMarks(context, viewport, area, colours);
+    this.drawBandTitles(context, area, colours);
   }
 
   bandRoom() {
-    return (this.app.facts.bands ?? []).length > 0 ? 2 * BAND_TALL + 3 : 0;
+    const rows = this.bandRows().length;
+    return rows > 0 ? rows * (BAND_TALL + 2) + 4 : 0;
+  }
+
+  /** Kinds of bands of this recording, a row for each. */
+  bandRows() {
+    const bands = this.app.facts.bands ?? [];
+    return ["step", "annotation"].filter((kind) => bands.some((/** @type {any} */ band) => band.kind === kind));
   }
 
   /** A filled curve between 0 and the most of each bucket, and the least in a darker tone below. */
@@ -171,51 +208,90 @@ export class OverviewView {
     context.fillStyle = colours.bad;
     context.textAlign = "left";
     context.fillText("limit " + sizeText(limit.least) + (limit.most > limit.least ? " or more" : ""), PLOT_LEFT + 5,
-      y + 8);
+      y + 9);
   }
 
   drawBands(/** @type {any} */ context, /** @type {Viewport} */ viewport, /** @type {any} */ area,
     /** @type {any} */ colours) {
     const bands = this.app.facts.bands ?? [];
-    const top = area.top + area.height + 2;
-    context.textAlign = "left";
-    for (const [kind, row] of /** @type {[string, number][]} */ ([["step", 0], ["annotation", 1]])) {
-      const y = top + row * (BAND_TALL + 1);
+    const top = area.top + area.height + 4;
+    this.bandRows().forEach((kind, row) => {
+      const y = top + row * (BAND_TALL + 2);
       let count = 0;
+      let end = -1;
       for (const band of bands) {
         if (band.kind !== kind) continue;
         const left = PLOT_LEFT + viewport.pixel(band.from);
-        const wide = Math.max(1, PLOT_LEFT + viewport.pixel(band.to) - left - 1);
-        context.fillStyle = fade(colours.dim, count++ % 2 === 0 ? 0.3 : 0.2);
-        context.fillRect(left, y, wide, BAND_TALL);
-        if (wide < 26) continue;
-        context.fillStyle = colours.text;
-        context.font = "9px system-ui, sans-serif";
-        context.fillText(clipText(context, String(band.name), wide - 6), left + 3, y + BAND_TALL / 2 + 0.5);
+        const right = Math.max(left + 1, PLOT_LEFT + viewport.pixel(band.to));
+        count++;
+        if (right <= end + 0.5) continue;
+        end = right;
+        context.fillStyle = fade(colours.dim, count % 2 === 0 ? 0.22 : 0.34);
+        context.fillRect(left, y, Math.max(1, right - left - 1), BAND_TALL);
+        this.bandName(context, colours, band, left, right, y);
       }
-    }
-    context.font = "11px system-ui, sans-serif";
+    });
+    context.font = CHART_FONT;
+  }
+
+  /** The name of a band, if there is room for all of it. @param {any} context @param {any} colours @param {any} band */
+  bandName(context, colours, band, /** @type {number} */ left, /** @type {number} */ right, /** @type {number} */ y) {
+    if (right - left < 22) return;
+    context.font = "10px system-ui, sans-serif";
+    context.textAlign = "left";
+    context.fillStyle = colours.text;
+    const number = /^step (\d+)$/.exec(String(band.name))?.[1] ?? "";
+    const isShort = number !== "" && context.measureText(String(band.name)).width > right - left - 8;
+    context.fillText(clipText(context, isShort ? number : String(band.name), right - left - 8), left + 4,
+      y + BAND_TALL / 2 + 0.5);
+  }
+
+  /** What the rows of bands are, left of them. */
+  drawBandTitles(/** @type {any} */ context, /** @type {any} */ area, /** @type {any} */ colours) {
+    context.textAlign = "right";
+    context.fillStyle = colours.dim;
+    this.bandRows().forEach((kind, row) => context.fillText(kind === "step" ? "steps" : "annotations", PLOT_LEFT - 6,
+      area.top + area.height + 4 + row * (BAND_TALL + 2) + BAND_TALL / 2));
   }
 
   drawMarks(/** @type {any} */ context, /** @type {Viewport} */ viewport, /** @type {any} */ area,
     /** @type {any} */ colours) {
-    for (const mark of this.app.facts.marks ?? []) {
+    const marks = (this.app.facts.marks ?? []).filter((/** @type {any} */ mark) => mark.kind !== "snapshot");
+    marks.sort((/** @type {any} */ a, /** @type {any} */ b) => Number(a.kind === "oom") - Number(b.kind === "oom"));
+    for (const mark of marks) {
       const x = Math.round(PLOT_LEFT + viewport.pixel(mark.at)) + 0.5;
       const isBad = mark.kind === "oom";
-      context.strokeStyle = context.fillStyle = isBad ? colours.bad : mark.kind === "snapshot" ? colours.dim
-        : colours.warn;
-      context.globalAlpha = isBad ? 1 : 0.7;
+      context.strokeStyle = context.fillStyle = isBad ? colours.bad : colours.warn;
+      context.globalAlpha = isBad ? 1 : 0.85;
       context.beginPath();
-      context.moveTo(x, isBad ? 4 : area.top);
-      context.lineTo(x, isBad ? area.top + area.height : area.top + 9);
+      context.moveTo(x, TOP_ROOM - 10);
+      context.lineTo(x, isBad ? area.top + area.height : TOP_ROOM);
       context.stroke();
       context.beginPath();
-      context.moveTo(x - 4, isBad ? 2 : 6);
-      context.lineTo(x + 4, isBad ? 2 : 6);
-      context.lineTo(x, isBad ? 10 : 13);
+      context.moveTo(x - 5, TOP_ROOM - 12);
+      context.lineTo(x + 5, TOP_ROOM - 12);
+      context.lineTo(x, TOP_ROOM - 4);
       context.fill();
       context.globalAlpha = 1;
     }
+    const ooms = marks.filter((/** @type {any} */ mark) => mark.kind === "oom");
+    if (ooms.length > 0) this.nameMark(context, viewport, ooms[0], ooms.length, colours);
+  }
+
+  /** Words at the first refused request. @param {any} context @param {Viewport} viewport @param {any} mark */
+  nameMark(context, viewport, mark, /** @type {number} */ count, /** @type {any} */ colours) {
+    const text = "out of memory" + (count > 1 ? ", " + countText(count) + " times" : "") + ": " +
+      sizeText(mark.bytes) + " refused";
+    const x = PLOT_LEFT + viewport.pixel(mark.at);
+    context.font = "600 11px system-ui, sans-serif";
+    const wide = context.measureText(text).width;
+    const isLeft = x - wide - 20 > PLOT_LEFT;
+    context.fillStyle = fade(colours.card, 0.85);
+    context.fillRect(isLeft ? x - wide - 18 : x + 5, TOP_ROOM + 12, wide + 13, 17);
+    context.textAlign = isLeft ? "right" : "left";
+    context.fillStyle = colours.bad;
+    context.fillText(text, isLeft ? x - 11 : x + 11, TOP_ROOM + 20.5);
+    context.font = CHART_FONT;
   }
 
   /** What is outside of the window is dimmed. */
@@ -225,24 +301,29 @@ export class OverviewView {
     const right = PLOT_LEFT + Math.min(viewport.width, viewport.pixel(to));
     const tall = this.surface.height - BOTTOM;
     if (from > 0 || to < this.app.scale.entries) {
-      context.fillStyle = fade(colours.card, 0.62);
+      context.fillStyle = fade(colours.card, 0.66);
       context.fillRect(PLOT_LEFT, 0, left - PLOT_LEFT, tall);
       context.fillRect(right, 0, PLOT_LEFT + viewport.width - right, tall);
-      context.strokeStyle = colours.accent;
-      context.strokeRect(Math.round(left) - 0.5, 0.5, Math.max(2, Math.round(right - left)) + 1, tall - 1);
+      const wide = Math.max(2, Math.round(right - left));
+      context.strokeStyle = context.fillStyle = colours.accent;
+      context.strokeRect(Math.round(left) - 0.5, 0.5, wide + 1, tall - 1);
+      for (const x of [Math.round(left), Math.round(left) + wide])
+        context.fillRect(x - 2.5, tall / 2 - 13, 5, 26);
     }
     const {tab, at} = this.app.state.now;
-    const lines = /** @type {[number | null, string][]} */ ([[this.app.cursor, fade(colours.text, 0.55)],
-      [tab === "flame" && at >= 0 ? at : null, colours.accent]]);
-    for (const [position, colour] of lines) {
-      if (position === null) continue;
-      const x = Math.round(PLOT_LEFT + viewport.pixel(position)) + 0.5;
-      context.strokeStyle = colour;
-      context.beginPath();
-      context.moveTo(x, 0);
-      context.lineTo(x, tall);
-      context.stroke();
-    }
+    if (tab !== "flame" || at < 0) return;
+    const x = Math.round(PLOT_LEFT + viewport.pixel(at)) + 0.5;
+    context.strokeStyle = colours.accent;
+    context.beginPath();
+    context.moveTo(x, 0);
+    context.lineTo(x, tall);
+    context.stroke();
+  }
+
+  /** A line where the mouse is. */
+  showCursor() {
+    const {cursor} = this.app;
+    this.surface.showLine(cursor === null ? null : PLOT_LEFT + this.viewport().pixel(cursor));
   }
 
   /** Says the values at a position. @param {number | null} position */
@@ -252,7 +333,8 @@ export class OverviewView {
       const peaks = this.app.facts.peaks ?? {};
       fill(this.readout, peaks.reserved ? "peak reserved " : "reserved memory was not recorded",
         peaks.reserved && el("b", {"data-peak": "reserved"}, sizeText(peaks.reserved.bytes)), " · allocated ",
-        el("b", {"data-peak": "allocated"}, sizeText(peaks.allocated?.bytes ?? 0)));
+        el("b", {"data-peak": "allocated", title: "As PyTorch counts it: whole blocks, up to their release"},
+          sizeText(peaks.allocated?.bytes ?? 0)));
       return;
     }
     const at = Math.max(0, Math.min(curves.edges.length - 2, upperBound(curves.edges, position) - 1));
@@ -285,9 +367,10 @@ export class OverviewView {
       const {from, to} = this.app.window();
       const viewport = this.viewport();
       const pixel = at(event);
-      const isPart = from > 0 || to < this.app.scale.entries;
-      const isMove = isPart && pixel > viewport.pixel(from) + 4 && pixel < viewport.pixel(to) - 4 && !event.shiftKey;
-      this.brush = {from: pixel, to: pixel, isMove, last: pixel};
+      const {edge, isInside} = this.grip(pixel);
+      const isMove = isInside && !event.shiftKey;
+      const held = edge === "left" ? viewport.pixel(to) : edge === "right" ? viewport.pixel(from) : pixel;
+      this.brush = {from: held, to: pixel, isMove, last: pixel};
     });
     canvas.addEventListener("pointermove", (/** @type {any} */ event) => this.drag(at(event)));
     canvas.addEventListener("pointerup", (/** @type {any} */ event) => this.release(at(event)));
@@ -308,11 +391,24 @@ export class OverviewView {
     });
   }
 
+  /** What the mouse would take hold of. @param {number} pixel */
+  grip(pixel) {
+    const {from, to} = this.app.window();
+    const viewport = this.viewport();
+    const isPart = from > 0 || to < this.app.scale.entries;
+    const [left, right] = [viewport.pixel(from), viewport.pixel(to)];
+    const edge = !isPart ? "" : Math.abs(pixel - right) <= GRIP ? "right"
+      : Math.abs(pixel - left) <= GRIP ? "left" : "";
+    return {edge, isInside: isPart && edge === "" && pixel > left && pixel < right};
+  }
+
   /** @param {number} pixel */
   drag(pixel) {
     const viewport = this.viewport();
     const brush = this.brush;
     if (!brush) {
+      const {edge, isInside} = this.grip(pixel);
+      this.surface.canvas.style.cursor = edge ? "ew-resize" : isInside ? "grab" : "";
       this.app.setCursor(pixel < 0 || pixel > viewport.width ? null : viewport.position(pixel));
       return;
     }
@@ -343,4 +439,14 @@ export class OverviewView {
     if (from <= 0 && to >= this.app.scale.entries) return;
     this.app.moveWindow(viewport.between(pixel - half, pixel + half));
   }
+}
+
+/** The chosen window in words. @param {any} app @param {number} from @param {number} to */
+function windowText(app, from, to) {
+  const {scale} = app;
+  if (scale.kind === "time") {
+    const [low, high] = [scale.toX(from), scale.toX(to)];
+    return durationText(low) + " to " + durationText(high) + " (" + durationText(high - low) + ")";
+  }
+  return "entries " + countText(from) + " to " + countText(to);
 }

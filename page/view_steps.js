@@ -18,7 +18,7 @@ export class StepsView {
     const {app} = this;
     const rows = app.steps;
     const most = Math.max(1, ...rows.map((/** @type {any} */ row) => row.peak_reserved ?? row.peak_allocated));
-    fill(this.content, this.leaks(), el("table", {"data-table": "steps"}, el("thead", null, el("tr", null,
+    fill(this.content, this.leaks(), el("table.narrow", {"data-table": "steps"}, el("thead", null, el("tr", null,
       ...["step", "first entry", "entries", "peak allocated", "", "peak reserved", "growth",
         "live at its end"].map((name, i) =>
         el(i === 4 ? "th" : "th.number", null, name)))),
@@ -29,11 +29,13 @@ export class StepsView {
   row(row, most) {
     const {app} = this;
     const show = () => app.moveWindow({from: row.first_entry, to: row.first_entry + row.entries});
-    const bar = el("div.step-bar");
-    const used = el("i");
-    used.style.width = (100 * row.peak_allocated) / most + "%";
-    bar.append(used);
-    bar.style.width = "100%";
+    const bar = el("div.step-bar", {"aria-hidden": "true"});
+    for (const [name, bytes] of /** @type {[string, number][]} */ ([["reserved", row.peak_reserved ?? 0],
+      ["allocated", row.peak_allocated]])) {
+      const part = el("i." + name);
+      part.style.width = (100 * bytes) / most + "%";
+      bar.append(part);
+    }
     return el("tr", {tabindex: "0", title: "Show this step", click: show,
       keydown: (/** @type {any} */ event) => event.key === "Enter" && show()},
     el("td.number", null, row.is_whole === false ? "in part" : countText(row.step)),
@@ -41,7 +43,7 @@ export class StepsView {
     el("td.number", null, countText(row.entries)), el("td.number", null, sizeText(row.peak_allocated)),
       el("td", null, bar),
     el("td.number", null, sizeText(row.peak_reserved ?? 0)),
-    el("td.number" + (row.growth > 0 ? ".bad" : ""), null, (row.growth > 0 ? "+" : "") + sizeText(row.growth)),
+    el("td.number.dim", null, (row.growth > 0 ? "+" : "") + sizeText(row.growth)),
     el("td.number", null, sizeText(row.live)));
   }
 
@@ -49,7 +51,7 @@ export class StepsView {
   leaks() {
     const leaks = this.app.facts.leaks ?? [];
     if (leaks.length === 0) return el("p.note", null, this.app.steps.length < 3 ? "Too few steps to judge leaks."
-      : "No call site grows from step to step.");
+      : "✓ No call site grows from step to step. A click on a step shows it.");
     return el("div", null, el("h3.note", null, "Call sites that grow with every step"),
       el("table", {"data-table": "leaks"}, el("thead", null, el("tr", null, el("th", null, "call site"),
         el("th.number", null, "growth a step"),

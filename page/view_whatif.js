@@ -11,6 +11,7 @@ import {Surface, drawSizeAxis, drawTimeAxis, fade} from "./chart.js";
 import {PLOT_LEFT, PLOT_RIGHT} from "./view_overview.js";
 
 const WHATIF_BOTTOM = 20;
+const WHATIF_COLOURS = [1, 2, 3, 5, 8, 6];
 
 export class WhatifView {
   /** @param {any} app */
@@ -19,9 +20,11 @@ export class WhatifView {
     this.plot = el("div.plot");
     this.side = el("aside.card.side", {"aria-label": "Settings"});
     this.element = el("div.panel", null, el("section.card", {"aria-label": "What if"},
-      el("div.toolbar", null, el("span.dim", null,
-        "reserved memory of the same requests, replayed under each setting")), this.plot), this.side);
-    this.surface = new Surface(this.plot, () => this.draw(), "Reserved memory under other settings");
+      el("div.toolbar", null, el("span", null, "The same requests, replayed under other settings: reserved memory"),
+        el("span.grow"), areaKey("reserved", "recorded: reserved"), areaKey("allocated", "allocated")), this.plot),
+    this.side);
+    this.surface = new Surface(this.plot, () => this.draw(), "Reserved memory under other settings",
+      () => app.theme.names.card);
     /** @type {(Float64Array | null)[]} */
     this.curves = [];
     this.hovered = -1;
@@ -60,9 +63,10 @@ export class WhatifView {
     this.showSide();
   }
 
-  /** @param {number} at */
+  /** Blue and grey are those of what was recorded. @param {number} at */
   colour(at) {
-    return this.app.theme.groups[at];
+    const {theme, facts} = this.app;
+    return facts.whatif[at].is_recorded ? theme.names.text : theme.groups[WHATIF_COLOURS[at % WHATIF_COLOURS.length]];
   }
 
   draw() {
@@ -73,6 +77,8 @@ export class WhatifView {
     const overview = app.facts.overview;
     let most = app.facts.peaks?.reserved?.bytes ?? 1;
     for (const row of app.facts.whatif ?? []) most = Math.max(most, row.reserved_peak ?? 0);
+    const limit = app.facts.limit?.least ?? 0;
+    most = Math.max(most, limit);
     const area = {left: PLOT_LEFT, top: 8, width: this.width, height: surface.height - WHATIF_BOTTOM - 8,
       most: most * 1.06};
     drawSizeAxis(context, colours, area);
@@ -93,7 +99,28 @@ export class WhatifView {
     });
     context.globalAlpha = 1;
     context.lineWidth = 1;
+    if (limit > 0) this.drawLimit(context, area, limit);
     context.restore();
+  }
+
+  drawLimit(/** @type {any} */ context, /** @type {any} */ area, /** @type {number} */ limit) {
+    const y = Math.round(area.top + area.height * (1 - limit / area.most)) + 0.5;
+    context.strokeStyle = context.fillStyle = this.app.theme.names.bad;
+    context.setLineDash([5, 4]);
+    context.beginPath();
+    context.moveTo(PLOT_LEFT, y);
+    context.lineTo(PLOT_LEFT + area.width, y);
+    context.stroke();
+    context.setLineDash([]);
+    context.textAlign = "left";
+    context.fillText("limit " + sizeText(limit) + (this.app.facts.limit.most > limit ? " or more" : ""), PLOT_LEFT + 6,
+      y + 10);
+  }
+
+  /** A line where the mouse is. */
+  showCursor() {
+    const {app} = this;
+    this.surface.showLine(app.cursor === null ? null : PLOT_LEFT + app.viewport(this.width).pixel(app.cursor));
   }
 
   drawSteps(/** @type {any} */ context, /** @type {any} */ viewport, /** @type {any} */ area,
@@ -119,21 +146,25 @@ export class WhatifView {
     const edges = app.facts.overview?.entry ?? [];
     const bucket = app.cursor === null ? -1 : Math.max(0, Math.min(edges.length - 2,
       upperBound(edges, app.cursor) - 1));
-    fill(this.side, el("h2", null, "What if"), el("p.dim", null, bucket < 0 ? "peak reserved"
+    const recorded = app.facts.peaks?.reserved?.bytes ?? 0;
+    fill(this.side, el("h2", null, "What if"), el("p.dim", null, bucket < 0 ? "peak reserved, and what it saves"
       : "reserved under the cursor"),
-      el("ul.rows", {"data-list": "whatif"}, ...rows.map((/** @type {any} */ row, /** @type {number} */ at) => {
-        const mark = el("i");
-        mark.style.background = this.colour(at);
+      el("ul.rows.settings", {"data-list": "whatif"}, ...rows.map((/** @type {any} */ row,
+        /** @type {number} */ at) => {
+        const mark = el("i" + (row.is_recorded ? ".dashed" : ".thin"));
+        mark.style.color = this.colour(at);
         const bytes = bucket < 0 ? row.reserved_peak : this.curves[at]?.[bucket];
-        const copy = el("button", {type: "button", title: "Copy: " + row.line, click: () =>
-          copyText(copy, row.line)}, row.name);
+        const copy = row.line && !row.is_recorded && el("button.small", {type: "button",
+          title: "Copy: " + row.line, click: () => copyText(copy, row.line)}, "Copy");
+        const saved = recorded - (row.reserved_peak ?? recorded);
         return el("li", {mouseenter: () => this.hover(at), mouseleave: () => this.hover(-1),
-          "data-peak": row.reserved_peak}, mark, copy,
-          el("span.size" + (row.fits ? "" : ".bad"), {title: row.fits ? "every request was served"
-            : "a request was refused"},
-            bytes === null || bytes === undefined ? "failed" : sizeText(bytes) + (row.fits ? "" : " ✕")));
-      })), el("p.dim", null, "A click copies the line to paste. ✕: a request was refused. The dashed line is the " +
-        "recorded setting; grey is what was recorded."));
+          "data-peak": row.reserved_peak}, mark, el("span.name.mono", {title: row.line}, row.name),
+          el("span.size", null, el("b", null, bytes === null || bytes === undefined ? "failed" : sizeText(bytes))),
+          el("span.more", null, row.fits ? el("span.good", null, "✓ all served")
+            : el("span.bad", null, "✕ a request was refused"),
+            row.is_recorded ? " · as recorded" : saved === 0 ? "" : " · " + sizeText(Math.abs(saved)) +
+              (saved > 0 ? " less" : " more"), el("span.grow"), copy));
+      })));
   }
 
   /** @param {number} at */
@@ -141,4 +172,11 @@ export class WhatifView {
     this.hovered = at;
     this.surface.redraw();
   }
+}
+
+/** @param {string} name of a colour @param {string} text */
+function areaKey(name, text) {
+  const mark = el("i.box");
+  mark.style.color = "var(--" + name + ")";
+  return el("span.key.dim", null, mark, text);
 }

@@ -6,7 +6,7 @@
 import {amountText, sizeText} from "./units.js";
 import {choiceBar, el, fill} from "./dom.js";
 import {attachPanZoom, positionText} from "./axis.js";
-import {Surface, drawTimeAxis, fade} from "./chart.js";
+import {Surface, drawTimeAxis, fade, isSoftwareRendered} from "./chart.js";
 import {Latest} from "./link.js";
 import {PainterGl} from "./paint.js";
 import {Painter2d} from "./paint2d.js";
@@ -16,11 +16,17 @@ import {describePoint} from "./inspector.js";
 
 const BOTTOM_ROOM = 20;
 const MARGIN = 0.25;
-const HOLES_MOST = 8;
+const HOLES_MOST = 6;
+const LABELS_MOST = 8;
+/** The kind of a rectangle that waits, as in rects.js. */
+const WAITING = 2;
 /** Small blocks are drawn again when the window rests this long. */
 const GRID_MS = 90;
+/** While the window moves, its content is asked for after this time at the earliest. */
+const MOVE_MS = 120;
 export const GROUPINGS = [["site", "Site", "The line of your code that allocated"], ["module", "Module", "Its file"],
-  ["size", "Size", "Powers of two"], ["stream", "Stream", ""], ["pool", "Pool", "The default pool, or a private one"],
+  ["size", "Size", "Powers of two"], ["stream", "Stream", "The stream that allocated"],
+  ["pool", "Pool", "The default pool, or a private one"],
   ["lifetime", "Lifetime", "Kept, of a step, or passing"]];
 
 export class WhereView {
@@ -45,7 +51,10 @@ export class WhereView {
     this.rects = null;
     this.grid = null;
     this.point = null;
+    this.hasWaiting = false;
     this.gridTimer = 0;
+    this.askTimer = 0;
+    this.asked = -1e9;
     this.askRects = new Latest((q) => app.ask("rects", q), (answer, q) => this.useRects(answer, q));
     this.askGrid = new Latest((q) => app.ask("grid", q), (answer, q) => this.useGrid(answer, q));
     this.askHover = new Latest((q) => app.ask("at", q), (answer, q) => this.showTip(answer, q));
@@ -53,17 +62,18 @@ export class WhereView {
     this.listen();
   }
 
+  /** WebGL2, unless it is not there, not wanted, or slower than the processor alone. */
   makePainter() {
+    const {choice} = this.app;
     try {
-      if (this.app.isWithoutGl) throw new Error("not wanted");
+      if (choice === "2d" || (choice !== "gl" && isSoftwareRendered())) throw new Error("not wanted");
       const painter = new PainterGl(this.glCanvas);
       painter.onRestore = () => this.refresh();
       return painter;
     } catch {
-      const canvas = el("canvas", {"aria-hidden": "true"});
-      this.glCanvas.replaceWith(canvas);
-      this.glCanvas = canvas;
-      return new Painter2d(canvas);
+      this.glCanvas.remove();
+      this.surface.paper = () => this.app.theme.names.card;
+      return new Painter2d();
     }
   }
 
@@ -108,10 +118,22 @@ export class WhereView {
       height: Math.ceil(this.height * ratio),
       x: app.state.now.x, by: app.state.now.by, x0: scale.toX(from), x1: scale.toX(to), scale};
     const plain = {...question, scale: undefined};
-    this.askRects.request(plain);
+    this.askSoon(plain);
     if (keys && !["point", "by", "tab", "device"].some((key) => keys.has(key))) return;
     if (app.state.now.point) this.askPoint.request({...app.state.now.point});
     else this.usePoint(null);
+  }
+
+  /** While the window moves, the last answer is stretched; others come now and then. @param {any} question */
+  askSoon(question) {
+    clearTimeout(this.askTimer);
+    const wait = this.asked + MOVE_MS - performance.now();
+    if (wait > 0) {
+      this.askTimer = setTimeout(() => this.askSoon(question), wait);
+      return;
+    }
+    this.asked = performance.now();
+    this.askRects.request(question);
   }
 
   useRects(/** @type {any} */ answer, /** @type {any} */ question) {
@@ -120,8 +142,10 @@ export class WhereView {
     const rest = {...question, leastArea: answer.leastArea, palette: app.theme.palette};
     if (app.isWhole) this.gridTimer = setTimeout(() => this.askGrid.request(rest), GRID_MS);
     this.rects = question;
-    this.painter.setRects(answer);
+    this.painter.setRects(answer, question);
     const blocks = answer.count - answer.segments;
+    this.hasWaiting = false;
+    for (let i = 1; i < answer.look.length && !this.hasWaiting; i += 2) this.hasWaiting = answer.look[i] === WAITING;
     fill(this.count, amountText(answer.segments, "range") + ", " + (answer.leastArea > 0 ? "the largest " : "") +
       amountText(blocks, "block") + (answer.leastArea > 0 ? "" : " of a pixel or more"));
     this.surface.redraw();
@@ -166,22 +190,32 @@ export class WhereView {
     if (!legend || !holes || this.point) return;
     const rows = legend.names.map((/** @type {string} */ name, /** @type {number} */ i) =>
       colourRow(app, legend.colours[i], name));
-    if (legend.count > 12) rows.push(colourRow(app, 12, amountText(legend.count - 12, "other")));
-    const hole = el("i");
-    hole.style.background = "var(--hole)";
+    const rest = legend.count - legend.names.length;
+    const isShort = legend.names.length > 6 && legend.names.every((/** @type {string} */ name) => name.length < 16);
+    if (rest > 0) rows.push(colourRow(app, app.state.now.by === "size" ? 13 : 12, amountText(rest, "other")));
     fill(this.side, el("h2", null, "Where memory is"),
       el("p.dim", null, "Each lane is a segment; time runs to the right. Click on a hole to see since when it is " +
-        "free and which blocks keep it from use."),
-      el("h3", null, "Colours"), el("ul.rows", null, ...rows, el("li", null, hole,
-        el("span.name", null, "reserved, but free: a hole"))),
-      app.hasStacks ? null : el("p.dim", null, "No stacks were recorded, so blocks cannot be coloured by call site."),
+        "free, and which blocks keep it from use."),
+      holes.holes.length > 0 && el("h3", null, "Largest holes " + when), this.holeRows(holes),
+      el("h3", null, "Colours"),
+      el("ul.rows" + (isShort ? ".two" : ""), null, colourRow(app, -1, "free: a hole"),
+        this.hasWaiting && colourRow(app, -2, "hatched: waits"), ...rows),
+      app.hasStacks ? null : el("p.dim", null, "Without recorded stacks, blocks cannot be coloured by call site."),
       app.facts.has_segments === false && el("p.dim", null, "Only requests were recorded: what was reserved around " +
-        "them is not known."),
-      holes.holes.length > 0 && el("h3", null, "Largest holes " + when),
-      el("ul.rows", {"data-list": "holes"}, ...holes.holes.map((/** @type {any} */ one) => el("li", null,
-        el("button", {type: "button", class: "mono", click: () => app.state.set({point: {entry: holes.position,
-          lane: one.lane, offset: one.low + one.units / 2}})}, one.address),
-            el("span.size", null, sizeText(one.bytes))))));
+        "them is not known."));
+  }
+
+  /** @param {any} answer the largest holes of an instant */
+  holeRows(answer) {
+    const {app} = this;
+    const most = Math.max(1, ...answer.holes.map((/** @type {any} */ one) => one.bytes));
+    return el("ul.rows", {"data-list": "holes"}, ...answer.holes.map((/** @type {any} */ one) => {
+      const bar = el("span.meter", {"aria-hidden": "true"}, el("i"));
+      bar.firstChild.style.width = (100 * one.bytes) / most + "%";
+      return el("li", null, el("button.mono", {type: "button", title: "Show this hole", click: () =>
+        app.state.set({point: {entry: answer.position, lane: one.lane, offset: one.low + one.units / 2}})},
+      one.address), bar, el("span.size", null, sizeText(one.bytes)));
+    }));
   }
 
   /** From the window of an answer to the present one. @param {any} question @returns {number[]} */
@@ -196,8 +230,16 @@ export class WhereView {
       (question.low - low) / tall];
   }
 
-  draw() {
-    const {app, surface} = this;
+  /** Draws the rectangles, and gives the canvas of what is over them. @returns {CanvasRenderingContext2D} */
+  drawRects() {
+    const {painter, surface, app} = this;
+    const changes = [this.change(this.rects), this.change(this.grid)];
+    if (painter instanceof Painter2d) {
+      const context = surface.begin();
+      painter.drawOn(context, {left: PLOT_LEFT, width: this.width, height: this.height}, changes[0], changes[1],
+        app.theme);
+      return context;
+    }
     const ratio = window.devicePixelRatio || 1;
     const canvas = this.glCanvas;
     const style = canvas.style;
@@ -207,8 +249,13 @@ export class WhereView {
     style.height = this.height + "px";
     const [wide, tall] = [Math.round(this.width * ratio), Math.round(this.height * ratio)];
     if (canvas.width !== wide || canvas.height !== tall) [canvas.width, canvas.height] = [wide, tall];
-    this.painter.draw(this.change(this.rects), this.change(this.grid), app.theme);
-    const context = surface.begin();
+    painter.draw(changes[0], changes[1], app.theme);
+    return surface.begin();
+  }
+
+  draw() {
+    const {app} = this;
+    const context = this.drawRects();
     const viewport = app.viewport(this.width);
     drawTimeAxis(context, app.theme.names, viewport, {left: PLOT_LEFT, bottom: this.height});
     this.drawLanes(context);
@@ -218,6 +265,7 @@ export class WhereView {
     context.clip();
     this.drawPoint(context, viewport);
     this.drawMarks(context, viewport);
+    this.drawRequest(context, viewport);
     context.restore();
   }
 
@@ -296,13 +344,38 @@ export class WhereView {
       context.lineTo(x, this.height);
       context.stroke();
     }
-    if (app.cursor === null) return;
-    const x = Math.round(PLOT_LEFT + viewport.pixel(app.cursor)) + 0.5;
-    context.strokeStyle = fade(app.theme.names.text, 0.35);
-    context.beginPath();
-    context.moveTo(x, 0);
-    context.lineTo(x, this.height);
-    context.stroke();
+  }
+
+  /** The request that was refused beside the moment, as tall as memory it asked for. */
+  drawRequest(/** @type {any} */ context, /** @type {any} */ viewport) {
+    const {app} = this;
+    const colours = app.theme.names;
+    const {low, high} = this.range();
+    for (const oom of (app.facts.ooms ?? []).slice(0, LABELS_MOST)) {
+      const x = Math.round(PLOT_LEFT + viewport.pixel(oom.entry));
+      if (x < PLOT_LEFT || x > PLOT_LEFT + this.width + 1) continue;
+      const tall = (oom.bytes / app.unit / (high - low)) * this.height;
+      const text = "out of memory: " + sizeText(oom.bytes) + " requested";
+      const wide = context.measureText(text).width + 14;
+      const isLeft = x - wide - 12 > PLOT_LEFT;
+      const left = isLeft ? x - wide - 11 : x + 11;
+      context.fillStyle = fade(colours.bad, 0.9);
+      context.fillRect(isLeft ? x - 6 : x + 2, 6, 4, Math.max(2, Math.min(tall, this.height - 12)));
+      context.fillStyle = colours.card;
+      context.fillRect(left, 6, wide, 19);
+      context.strokeStyle = colours.bad;
+      context.strokeRect(left + 0.5, 6.5, wide - 1, 18);
+      context.fillStyle = colours.bad;
+      context.textAlign = "left";
+      context.fillText(text, left + 7, 16);
+    }
+  }
+
+  /** A line where the mouse is. */
+  showCursor() {
+    const {app} = this;
+    const x = app.cursor === null ? -1 : app.viewport(this.width).pixel(app.cursor);
+    this.surface.showLine(x < 0 || x > this.width ? null : PLOT_LEFT + x);
   }
 
   // -------------------------------------------------------------------------------------------------
@@ -395,9 +468,13 @@ export class WhereView {
 
 }
 
-/** @param {any} app @param {number} colour @param {string} name @param {...any} more */
+/**
+ * @param {any} app @param {number} colour of a group; -1 of a hole, -2 of what waits
+ * @param {string} name @param {...any} more
+ */
 export function colourRow(app, colour, name, ...more) {
   const mark = el("i");
-  mark.style.background = app.theme.groups[colour];
+  if (colour === -2) mark.className = "hatched";
+  else mark.style.background = colour < 0 ? "var(--hole)" : app.theme.groups[colour];
   return el("li", null, mark, el("span.name", {title: name}, name), ...more);
 }

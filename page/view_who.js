@@ -3,11 +3,11 @@
 // @ts-check
 //
 // Who has the memory: stacked areas of the largest groups, with the rest summed.
-import {amountText, countText, sizeText} from "./units.js";
+import {amountText, countText, shareText, sizeText} from "./units.js";
 import {upperBound} from "./scale.js";
 import {choiceBar, el, fill} from "./dom.js";
 import {attachPanZoom, positionText} from "./axis.js";
-import {Surface, drawSizeAxis, drawTimeAxis, fade} from "./chart.js";
+import {Surface, drawSizeAxis, drawTimeAxis, inkOn} from "./chart.js";
 import {Latest} from "./link.js";
 import {leftOutNote} from "./view_header.js";
 import {PLOT_LEFT, PLOT_RIGHT} from "./view_overview.js";
@@ -17,6 +17,9 @@ import {factList, stackList} from "./inspector.js";
 const TOP = 12;
 const WHO_BOTTOM = 20;
 const REST_COLOUR = 12;
+/** An area is named where it is so wide and tall, in pixels. */
+const NAME_ROOM = 44;
+const NAME_TALL = 15;
 
 export class WhoView {
   /** @param {any} app */
@@ -31,7 +34,8 @@ export class WhoView {
     this.element = el("div.panel", null, el("section.card", {"aria-label": "Who"},
       el("div.toolbar", null, el("label", null, "group by"), this.by.element, el("span.grow"),
         el("span.dim", null, "each column shows its highest moment"), this.lack = el("span")), this.plot), this.side);
-    this.surface = new Surface(this.plot, () => this.draw(), "Allocated memory by group over time");
+    this.surface = new Surface(this.plot, () => this.draw(), "Allocated memory by group over time",
+      () => app.theme.names.card);
     /** @type {any} */
     this.answer = null;
     this.hovered = -1;
@@ -101,15 +105,13 @@ export class WhoView {
     context.rect(PLOT_LEFT, 0, this.width, surface.height - WHO_BOTTOM);
     context.clip();
     this.drawAreas(context, viewport, area);
-    if (app.cursor !== null) {
-      const x = Math.round(PLOT_LEFT + viewport.pixel(app.cursor)) + 0.5;
-      context.strokeStyle = fade(colours.text, 0.5);
-      context.beginPath();
-      context.moveTo(x, 0);
-      context.lineTo(x, surface.height);
-      context.stroke();
-    }
     context.restore();
+  }
+
+  /** A line where the mouse is. */
+  showCursor() {
+    const {app} = this;
+    this.surface.showLine(app.cursor === null ? null : PLOT_LEFT + app.viewport(this.width).pixel(app.cursor));
   }
 
   /** The left edge of a bucket in pixels. @param {any} viewport @param {number} i */
@@ -138,9 +140,26 @@ export class WhoView {
         context.lineTo(edges[i], y(low[i]));
       }
       context.fill();
+      context.globalAlpha = 1;
+      this.nameArea(context, edges, y, low, at);
       for (let i = 0; i < count; i++) low[i] += row[i];
     });
     context.globalAlpha = 1;
+  }
+
+  /** The name of an area where it has the most room. @param {any} context @param {number[]} edges */
+  nameArea(context, edges, /** @type {(value: number) => number} */ y, /** @type {Float64Array} */ low,
+    /** @type {number} */ at) {
+    const row = this.answer.rows[at];
+    const right = PLOT_LEFT + this.width;
+    const room = widestRoom(row.length, (i) => [y(low[i] + row[i]), y(low[i])], (i) =>
+      Math.max(PLOT_LEFT, Math.min(right, edges[i])));
+    if (!room || room.right - room.left < NAME_ROOM) return;
+    context.fillStyle = inkOn(this.app.theme.groups[this.answer.colours[at]]);
+    context.textAlign = "left";
+    const name = this.answer.names[at];
+    if (context.measureText(name).width + 12 > room.right - room.left) return;
+    context.fillText(name, room.left + 6, (room.top + room.bottom) / 2);
   }
 
   /** The bucket under the cursor, or that of the highest moment. */
@@ -185,6 +204,7 @@ export class WhoView {
       isRest ? el("span.name", null, name)
         : el("button", {type: "button", title: name, click: () => this.choose(name), focus: () => this.hover(at),
           blur: () => this.hover(-1)}, name),
+      el("span.share", null, shareText(answer.rows[at][bucket] / (answer.total[bucket] || 1))),
       el("span.size", null, sizeText(answer.rows[at][bucket])));
     if (this.hovered === at) row.classList.add("is-on");
     return row;
@@ -247,4 +267,32 @@ export class WhoView {
     this.surface.redraw();
     this.showList();
   }
+}
+
+/**
+ * The longest stretch of columns in which a band has room for a line of text.
+ * @param {number} count @param {(i: number) => [number, number]} band top and bottom of a column
+ * @param {(i: number) => number} edge left edge of a column
+ * @returns {{left: number, right: number, top: number, bottom: number} | null}
+ */
+export function widestRoom(count, band, edge) {
+  let best = null;
+  let start = 0;
+  let [top, bottom] = [-Infinity, Infinity];
+  for (let i = 0; i < count; i++) {
+    const [high, low] = band(i);
+    if (Math.min(bottom, low) - Math.max(top, high) < NAME_TALL) {
+      start = i;
+      [top, bottom] = [-Infinity, Infinity];
+      if (low - high < NAME_TALL) {
+        start = i + 1;
+        continue;
+      }
+    }
+    top = Math.max(top, high);
+    bottom = Math.min(bottom, low);
+    const right = edge(i + 1);
+    if (!best || right - edge(start) > best.right - best.left) best = {left: edge(start), right, top, bottom};
+  }
+  return best;
 }

@@ -3,6 +3,7 @@
 //
 // Parts of the page that need no browser: texts, axes, the address, the layout of the flame graph.
 import assert from "node:assert/strict";
+import {readFileSync} from "node:fs";
 import {test} from "node:test";
 import {randomNumbers} from "./encoder.mjs";
 import {countText, durationText, roundTicks, sizeText} from "../../page/units.js";
@@ -10,8 +11,11 @@ import {entryScale, stepScale, timeScale} from "../../page/scale.js";
 import {Viewport} from "../../page/axis.js";
 import {ViewState, formatHash, parseHash} from "../../page/state.js";
 import {FlameLayout} from "../../page/view_flame.js";
-import {findOutliers} from "../../page/view_ranks.js";
-import {textHash, chooseColours} from "../../page/groups.js";
+import {findOutliers, tileColumns} from "../../page/view_ranks.js";
+import {widestRoom} from "../../page/view_who.js";
+import {PackedRanges} from "../../page/moment_bar.js";
+import {inkOn} from "../../page/chart.js";
+import {textHash, chooseColours, rampColours} from "../../page/groups.js";
 
 test("sizes look as those of the command", () => {
   assert.equal(sizeText(0), "0 B");
@@ -104,4 +108,62 @@ test("colours of the largest groups differ and follow the name", () => {
 test("outliers are far from the others", () => {
   assert.deepEqual(findOutliers([10, 10.1, 9.9, 10, 30]), [false, false, false, false, true]);
   assert.deepEqual(findOutliers([10, 30]), [false, false]);
+});
+
+test("sizes climb a ramp, and the heaviest have the most of it", () => {
+  const powers = [22, 20, 12, 11, 3, 0];
+  const weights = new Float64Array(50);
+  for (const power of powers) weights[power] = power + 1;
+  const few = rampColours(powers, weights);
+  assert.deepEqual([few[0], few[5]], [24, 13]);
+  for (let i = 1; i < few.length; i++) assert.ok(few[i] < few[i - 1]);
+  const many = Array.from({length: 30}, (_, i) => 29 - i);
+  const heavy = Float64Array.from({length: 30}, (_, power) => (power >= 10 && power < 22 ? 100 : 1));
+  const colours = rampColours(many, heavy);
+  const at = (power) => colours[29 - power];
+  assert.equal(new Set(Array.from({length: 12}, (_, i) => at(10 + i))).size, 12);
+  assert.equal(at(25), at(21));
+  assert.equal(at(0), 13);
+  assert.deepEqual(Array.from(rampColours([7], weights)), [24]);
+});
+
+test("a name stands where its area is widest and tall enough", () => {
+  const bands = [[0, 30], [20, 60], [25, 60], [30, 60], [80, 90], [0, 90]];
+  const room = widestRoom(bands.length, (i) => bands[i], (i) => 10 * i);
+  assert.deepEqual(room, {left: 10, right: 40, top: 30, bottom: 60});
+  assert.equal(widestRoom(2, () => [0, 5], (i) => i), null);
+});
+
+test("reserved ranges lie beside each other in the bar of a moment", () => {
+  const packed = new PackedRanges({segments: 2, box: Float32Array.from([0, 0.5, 1, 0.25, 0, 0.125, 1, 0.125])});
+  assert.equal(packed.total, 0.375);
+  assert.deepEqual([0, 0.125, 0.1875, 0.3, 0.5, 0.625, 0.9].map((y) => packed.place(y)),
+    [0, 0, 0.0625, 0.125, 0.125, 0.25, 0.375]);
+});
+
+test("tiles leave few places empty", () => {
+  assert.deepEqual([1, 2, 4, 8, 9, 10, 16].map(tileColumns), [1, 2, 2, 4, 3, 5, 4]);
+});
+
+/** Contrast of two colours as WCAG defines it. */
+function contrast(one, other) {
+  const light = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}
+
+test("texts can be read on every background, dark and light", () => {
+  const style = readFileSync(new URL("../../page/style.css", import.meta.url), "utf8");
+  for (const block of style.split("}").slice(0, 2)) {
+    const named = Object.fromEntries(Array.from(block.matchAll(/--([a-z-]+): (#[0-9a-f]{6});/g), (found) => found.slice(1)));
+    for (const text of ["text", "dim", "accent", "bad", "warn", "good"])
+      for (const back of ["back", "card", "raised"])
+        assert.ok(contrast(named[text], named[back]) >= 4.5, `${text} ${named[text]} on ${back} ${named[back]}`);
+    assert.ok(contrast(named.hole, named.card) >= 1.5, "a hole is seen");
+  }
+  const theme = readFileSync(new URL("../../page/theme.js", import.meta.url), "utf8");
+  for (const [colour] of theme.matchAll(/#[0-9a-f]{6}/g))
+    assert.ok(contrast(colour, inkOn(colour)) >= 4.5, `${inkOn(colour)} on ${colour}`);
 });
