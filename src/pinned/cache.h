@@ -93,6 +93,16 @@ typedef enum tide__pin_source {
   TIDE__PIN_FROM_RESERVE  // a range of the reserve
 } tide__pin_source;
 
+// Whether large segments are pages of our own by default.
+typedef enum tide__pin_pages {
+  TIDE__PIN_PAGES_UNUSED,    // the options or the machine exclude them
+  TIDE__PIN_PAGES_TRIED,     // they are used, unless the machine refuses them
+  TIDE__PIN_PAGES_REFUSED,   // the machine did, and a thread is writing down why
+  TIDE__PIN_PAGES_EXPLAINED  // fallback_reason says why
+} tide__pin_pages;
+
+enum { TIDE__PIN_REASON_BYTES = 256 };
+
 // A range of pinned memory.
 typedef struct tide__pin_memory {
   uint64_t address;
@@ -206,7 +216,9 @@ struct tide_pinned_cache {
   uint64_t first_single;  // the first class whose blocks have their own segments
   bool is_dry;
   int device_count;
-  int device_node;  // the NUMA node for TIDE_NUMA_DEVICE; -1: not known
+  int device_node;               // the NUMA node for TIDE_NUMA_DEVICE; -1: not known
+  tide__atomic_u32 pages_state;  // a tide__pin_pages
+  char fallback_reason[TIDE__PIN_REASON_BYTES];
   bool has_cap;
   tide__atomic_u32 unusual;  // bits: see above
   tide__fork_note fork_note;
