@@ -24,6 +24,7 @@ tide_status tide_pinned_options_from_device(const tide_device_options* from, tid
   TIDE_TRY(tide__sized_read(call, from, &device, sizeof device));
   TIDE_TRY(tide__sized_read(call, options, &whole, sizeof whole));
   whole.uses_register = device.pinned_uses_register;
+  whole.uses_machine = !device.pinned_pages && !device.pinned_uses_register;
   whole.has_helper = device.pinned_uses_threads;
   // 1 is PyTorch's default, not a wish for slow memory.
   const bool has_threads = device.pinned_uses_register || device.pinned_register_threads > 1;

@@ -207,6 +207,10 @@ T_TEST(test_pinned_badinput__threads_from_a_device_that_does_not_register) {
   T_EQ(to.register_threads, 0);
   T_CHECK(!to.uses_register && !to.uses_machine);
 
+  T_OK(tide_device_options_parse("pinned_pages:off", &from));
+  T_OK(tide_pinned_options_from_device(&from, &to));
+  T_CHECK(to.uses_machine);
+
   T_OK(tide_device_options_parse("pinned_num_register_threads:4", &from));
   T_OK(tide_pinned_options_from_device(&from, &to));
   T_EQ(to.register_threads, 4);
@@ -214,6 +218,7 @@ T_TEST(test_pinned_badinput__threads_from_a_device_that_does_not_register) {
   T_OK(tide_device_options_parse("pinned_use_cuda_host_register:True,pinned_num_register_threads:1", &from));
   T_OK(tide_pinned_options_from_device(&from, &to));
   T_EQ(to.register_threads, 1);
+  T_CHECK(to.uses_register && !to.uses_machine);
 }
 
 // ---------------------------------------------------------------------------------------------------
