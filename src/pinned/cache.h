@@ -216,9 +216,7 @@ struct tide_pinned_cache {
   uint64_t first_single;  // the first class whose blocks have their own segments
   bool is_dry;
   int device_count;
-  int device_node;               // the NUMA node for TIDE_NUMA_DEVICE; -1: not known
-  tide__atomic_u32 pages_state;  // a tide__pin_pages
-  char fallback_reason[TIDE__PIN_REASON_BYTES];
+  int device_node;  // the NUMA node for TIDE_NUMA_DEVICE; -1: not known
   bool has_cap;
   tide__atomic_u32 unusual;  // bits: see above
   tide__fork_note fork_note;
@@ -237,8 +235,10 @@ struct tide_pinned_cache {
   tide__link refused;       // segments that could not be made, and whose memory the machine did not take back
   tide__pin_memory reserve;
   bool has_reserve;
-  bool is_reserve_made;          // a thread is making it
-  tide__range_allocator ranges;  // of the reserve; its records are owned
+  bool is_reserve_made;                          // a thread is making it
+  tide__range_allocator ranges;                  // of the reserve; its records are owned
+  tide__atomic_u32 pages_state;                  // a tide__pin_pages; not under the lock
+  char fallback_reason[TIDE__PIN_REASON_BYTES];  // written once, before pages_state is EXPLAINED
 
   tide__mutex pools_lock;  // guards pools and scopes
   tide__pin_pool* default_pool;
