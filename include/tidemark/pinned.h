@@ -53,11 +53,12 @@ typedef enum tide_numa {
 typedef struct tide_pinned_options {
   uint32_t size;  // set by TIDE_PINNED_OPTIONS_INIT
   // Segments of 2 MiB and more are pages that the cache maps, touches with several threads and registers with
-  // the machine. That is much faster than memory of a driver. They begin at a multiple of 2 MiB, the cache
-  // requests huge pages for them, and children of fork() do not get them. Smaller segments, and with
-  // powers_of_two or uses_machine all, are pinned memory of the machine. If the machine refuses to register
-  // pages but pins memory itself, it pins all further memory: see tide_pinned_fallback_reason(). With
-  // uses_register, pages of all sizes are registered, and a refusal is an error.
+  // the machine. That is much faster than memory of a driver. They begin at a multiple of 2 MiB, and the
+  // cache requests huge pages for them. Smaller segments, and with powers_of_two or uses_machine all, are
+  // pinned memory of the machine. If the machine refuses to register pages but pins memory itself, it pins
+  // all further memory: see tide_pinned_fallback_reason(). With uses_register, pages of all sizes are
+  // registered, and a refusal is an error. A child of fork() gets a copy of the pages whose blocks are handed
+  // out, and not the others; before Linux 5.9 it gets none.
   bool uses_register;
   // A helper thread polls the streams, so that requests need not. It sleeps while no block waits and no
   // memory can become too old.

@@ -73,8 +73,11 @@ int tide__sys_map_sparse(uint64_t bytes, uint64_t alignment, uint64_t* out);
 // Frees the memory of pages, which then read as zeros. The second function requests huge pages.
 int tide__sys_purge(uint64_t address, uint64_t bytes);
 void tide__sys_ask_huge_pages(uint64_t address, uint64_t bytes);
-// Children of fork() do not get the range. Otherwise the system copies locked pages for each child.
-void tide__sys_keep_from_children(uint64_t address, uint64_t bytes);
+// Do children of fork() get the range? New mappings they do.
+void tide__sys_share_with_children(uint64_t address, uint64_t bytes, bool is_shared);
+// Do children get copies of pages that a driver has locked? Before Linux 5.9 the parent may get the copy at
+// its next write, and the driver goes on with the old page.
+bool tide__sys_copies_locked_pages(void);
 // Touches every page of a new mapping, with up to `most_threads` threads, the calling one included; 0: up to
 // 16. Uses one for each 8 MiB, and no more than processors. Threads inherit the preferred NUMA node. The
 // first byte of each page becomes 0. The second function returns the number of threads.

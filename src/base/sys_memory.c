@@ -98,8 +98,8 @@ void tide__sys_ask_huge_pages(uint64_t address, uint64_t bytes) {
   (void)madvise(tide__pointer(address), bytes, MADV_HUGEPAGE);
 }
 
-void tide__sys_keep_from_children(uint64_t address, uint64_t bytes) {
-  (void)madvise(tide__pointer(address), bytes, MADV_DONTFORK);
+void tide__sys_share_with_children(uint64_t address, uint64_t bytes, bool is_shared) {
+  (void)madvise(tide__pointer(address), bytes, is_shared ? MADV_DOFORK : MADV_DONTFORK);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -96,6 +97,14 @@ uint32_t tide__sys_usable_processors(void) {
   errno = before;
   const int count = is_known ? CPU_COUNT_S(sizeof sets, sets) : 0;
   return count > 0 ? (uint32_t)count : tide__sys_processors();
+}
+
+bool tide__sys_copies_locked_pages(void) {
+  struct utsname name;
+  unsigned major = 0;
+  unsigned minor = 0;
+  if (uname(&name) != 0 || sscanf(name.release, "%u.%u", &major, &minor) != 2) return false;
+  return major > 5 || (major == 5 && minor >= 9);
 }
 
 int tide__sys_process(void) { return (int)getpid(); }

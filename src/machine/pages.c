@@ -39,8 +39,13 @@ tide_status tide__pages_map(tide_machine* machine, uint64_t bytes, uint64_t* out
   }
   if (!has_memory(machine)) return TIDE_OK;
   if (is_huge) tide__sys_ask_huge_pages(*out, bytes);
-  tide__sys_keep_from_children(*out, bytes);
+  if (!tide__sys_copies_locked_pages()) tide__sys_share_with_children(*out, bytes, false);
   return TIDE_OK;
+}
+
+void tide__pages_share(tide_machine* machine, uint64_t address, uint64_t bytes, bool is_shared) {
+  if (!has_memory(machine) || !tide__sys_copies_locked_pages()) return;
+  tide__sys_share_with_children(address, bytes, is_shared);
 }
 
 tide_status tide__pages_lock(tide_machine* machine, uint64_t address, uint64_t bytes, uint32_t threads) {

@@ -29,8 +29,8 @@
 bool tide__pages_can_lock(const tide_machine* machine);
 
 // Maps new pages, which have no memory yet. `bytes` is a multiple of the page size. From 2 MiB on, the range
-// begins at a multiple of 2 MiB, and huge pages are requested. Children of fork() do not get the range. On a
-// machine without memory (dry), the addresses cannot be read or written.
+// begins at a multiple of 2 MiB, and huge pages are requested. On a machine without memory (dry), the
+// addresses cannot be read or written.
 // Errors: TIDE_ERR_NO_MEMORY if no addresses are left, or if the system cannot give that much memory. Then
 //         touching it would kill the process.
 tide_status tide__pages_map(tide_machine* machine, uint64_t bytes, uint64_t* out);
@@ -42,6 +42,10 @@ tide_status tide__pages_map(tide_machine* machine, uint64_t bytes, uint64_t* out
 //         was refused, and the pages are ordinary memory.
 // Threads: several may lock parts of one range at the same time.
 tide_status tide__pages_lock(tide_machine* machine, uint64_t address, uint64_t bytes, uint32_t threads);
+
+// Do children of fork() get these pages? The system copies locked pages for each child, which takes time and
+// memory. Systems that do not copy them never share them. Whole pages; on a machine without memory a no-op.
+void tide__pages_share(tide_machine* machine, uint64_t address, uint64_t bytes, bool is_shared);
 
 // Unlocks what one call of tide__pages_lock() locked. No queued work may still use it.
 // Errors: those of tide_machine_pinned_unregister(); the pages stay locked.

@@ -41,8 +41,10 @@ static tide_status range_fill(tide__pinned_range* range) {
   const tide_status status = tide__pages_map(range->machine, range->bytes, &range->address);
   if (status != TIDE_OK) {
     tide__heap_release(range->heap, range->states, range->piece_count, sizeof *range->states);
+    return status;
   }
-  return status;
+  tide__pages_share(range->machine, range->address, range->bytes, false);
+  return TIDE_OK;
 }
 
 tide_status tide__pinned_range_new(tide_machine* machine, const tide_heap* heap, uint64_t bytes,

@@ -15,8 +15,8 @@
 //   ... when all copies are done
 //   status = tide__pinned_range_free(range);
 //
-// A copy must lie in one piece, because a driver refuses a copy over two registrations.
-// Not for a child of fork(): helpers do not exist there.
+// A copy must lie in one piece, because a driver refuses a copy over two registrations. Children of fork() do
+// not get the memory.
 #ifndef TIDEMARK_SRC_MACHINE_PINNED_RANGE_H
 #define TIDEMARK_SRC_MACHINE_PINNED_RANGE_H
 

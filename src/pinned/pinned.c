@@ -142,6 +142,8 @@ tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* op
     pinned_fini(pinned);
     return status;
   }
+  pinned->fork_note.before = tide__pin_prepare_fork;
+  pinned->fork_note.user = pinned;
   tide__fork_watch(&pinned->fork_note, &pinned->unusual, TIDE__PIN_IS_INHERITED);
   tide__monitored_add(&pinned->monitored, pinned, tide__pinned_row_fill);
   *out = pinned;

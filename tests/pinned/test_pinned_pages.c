@@ -4,7 +4,9 @@
 // Where large segments come from by default: pages of our own that are registered, and what happens where the
 // machine or the system does not permit that.
 #include <sys/prctl.h>
+#include <sys/wait.h>
 
+#include "base/sys.h"
 #include "pinned/pinneds.h"
 
 #define LARGE (5 * MIB)  // a class of its own
@@ -201,6 +203,54 @@ PINNED_TEST_OVER(test_pinned_pages__a_small_limit_of_locked_memory_works, machin
     empty(p);
   }
   T_EQ(counter(p, num_ooms), 0);
+}
+
+// Runs a function in a child; returns whether it returned true.
+static bool in_child(bool (*function)(const tide_block* blocks), const tide_block* blocks) {
+  int status = 0;
+  const pid_t child = fork();
+  T_LE(0, child);
+  if (child == 0) _exit(function(blocks) ? 0 : 1);
+  T_EQ(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static bool bytes_are(const uint8_t* bytes, uint8_t value, size_t count) {
+  for (size_t i = 0; i < count; i += 512) {
+    if (bytes[i] != value) return false;
+  }
+  return true;
+}
+
+static bool is_mapped(tide_block block) {
+  return tide__sys_is_mapped((uint64_t)(uintptr_t)block.address, LARGE);
+}
+
+// The first two blocks are handed out, the third is idle.
+static bool child_sees(const tide_block* blocks) {
+  if (!tide__sys_copies_locked_pages()) return !is_mapped(blocks[0]) && !is_mapped(blocks[2]);
+  if (!bytes_are(blocks[0].address, 11, LARGE) || !bytes_are(blocks[1].address, 12, LARGE)) return false;
+  memset(blocks[0].address, 77, LARGE);  // its own copy
+  return !is_mapped(blocks[2]);
+}
+
+// A program may fork to save its memory, while the parent goes on to use it.
+PINNED_TEST_OVER(test_pinned_pages__a_child_gets_what_is_handed_out, machine_real) {
+  const tide_pool pool = pool_new(p);
+  tide_block blocks[] = { take(p, LARGE), take_in(p, pool, LARGE), take(p, LARGE) };
+  for (size_t i = 0; i < 3; ++i) paint(m, blocks[i], (uint8_t)(i + 11), LARGE);
+  give(p, blocks[2]);
+
+  T_CHECK(in_child(child_sees, blocks));
+  expect_painted(m, blocks[0].address, 11, LARGE);
+
+  give(p, blocks[0]);  // the third is handed out again, and the first is idle
+  tide_block again[] = { take(p, LARGE), blocks[1], blocks[0] };
+  if (is_same_memory(again[0], blocks[0])) again[2] = blocks[2];
+  paint(m, again[0], 11, LARGE);
+  T_CHECK(in_child(child_sees, again));
+  give(p, again[0]);
+  give(p, blocks[1]);
 }
 
 // More than the computer has is refused by an error, and not by the end of the process.
