@@ -134,6 +134,9 @@ typedef struct tide_device_options {
   // Makes physical memory with TIDE_PHYSICAL_RDMA, or TIDE_PHYSICAL_FABRIC, where a probe says that it works.
   bool rdma_handles;    // [rdma_handles]
   bool fabric_handles;  // [fabric_handles]
+  // Large pinned memory is registered pages where sizes need not be those of PyTorch. Otherwise it comes from
+  // the machine; pinned_uses_register takes precedence. See uses_machine in pinned.h [pinned_pages].
+  bool pinned_pages;
 } tide_device_options;
 // clang-format off
 #define TIDE_DEVICE_OPTIONS_INIT                                                                     \
@@ -152,7 +155,8 @@ typedef struct tide_device_options {
     TIDE_FIELD(tide_floor_bytes, 0), TIDE_FIELD(tide_idle_handles, 4),                               \
     TIDE_FIELD(tide_wait_slack, 0.005),                                                             \
     TIDE_FIELD(virtual_fallback, true), TIDE_FIELD(plain_pools, false),                              \
-    TIDE_FIELD(rdma_handles, true), TIDE_FIELD(fabric_handles, true) }
+    TIDE_FIELD(rdma_handles, true), TIDE_FIELD(fabric_handles, true),                                \
+    TIDE_FIELD(pinned_pages, true) }
 // clang-format on
 
 // Reads a text in PyTorch's grammar, "key:value,key:value", into options. "=" may stand for the ":" after a

@@ -44,7 +44,8 @@
 // - every machine: name, free, device_info;
 // - the device allocator: memory_info, raw_alloc, raw_release, device_synchronize. Blocks that are used on
 //   several streams need the events, expandable segments the virtual memory, captured graphs the captures;
-// - the pinned cache: pinned_alloc, pinned_release, device_synchronize, the events.
+// - the pinned cache: pinned_alloc, pinned_release, device_synchronize, the events. If there are also
+//   pinned_register and pinned_unregister, it uses them for large memory.
 //
 // The conformance suite (tidemark/conformance.h) checks a machine against the contract. It skips checks that
 // need absent functions, and names the function.

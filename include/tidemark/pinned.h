@@ -52,20 +52,26 @@ typedef enum tide_numa {
 
 typedef struct tide_pinned_options {
   uint32_t size;  // set by TIDE_PINNED_OPTIONS_INIT
-  // Instead of asking the machine for pinned memory, the cache maps pages, touches them with several threads
-  // and registers them. Mappings of 2 MiB and more begin at a multiple of 2 MiB. On the dry machine, which
-  // has no pages, addresses are only registered.
+  // Segments of 2 MiB and more are pages that the cache maps, touches with several threads and registers with
+  // the machine. That is much faster than memory of a driver. They begin at a multiple of 2 MiB, and the
+  // cache requests huge pages for them. Smaller segments, and with powers_of_two or uses_machine all, are
+  // pinned memory of the machine. If the machine refuses to register pages but pins memory itself, it pins
+  // all further memory: see tide_pinned_fallback_reason(). With uses_register, pages of all sizes are
+  // registered, and a refusal is an error. A child of fork() gets a copy of the pages whose blocks are handed
+  // out, and not the others; before Linux 5.9 it gets none.
   bool uses_register;
   // A helper thread polls the streams, so that requests need not. It sleeps while no block waits and no
   // memory can become too old.
   bool has_helper;
-  // Sizes are powers of two, and every block is pinned on its own, as in PyTorch. Use it to compare
+  // Sizes are powers of two, and the machine pins every block on its own, as in PyTorch. Use it to compare
   // statistics with PyTorch. Otherwise classes have a slack of at most 12.5 %, and blocks below 32 KiB share
   // chunks.
   bool powers_of_two;
-  uint8_t numa;               // a tide_numa
-  uint32_t register_threads;  // 1 to 128, a power of two; never more than processors or pages are used
-  int32_t numa_device;        // for TIDE_NUMA_DEVICE
+  uint8_t numa;  // a tide_numa
+  // How many threads touch the pages of one segment, the calling one included: a power of two up to 128; 0:
+  // up to 16. Never more than processors, nor more than one for each 8 MiB.
+  uint32_t register_threads;
+  int32_t numa_device;  // for TIDE_NUMA_DEVICE
   // The size of a reserve that is pinned at the first request; 0: none. Requests up to this size are served
   // from it while it has room, and return to it. The machine gets it back when the cache is freed.
   uint64_t reserve_bytes;
@@ -80,18 +86,22 @@ typedef struct tide_pinned_options {
   // times in this period.
   uint64_t idle_ns;
   const tide_heap* heap;  // borrowed until the cache is freed; NULL: malloc
+  // All memory comes from tide_machine_pinned_alloc(). Not together with uses_register.
+  bool uses_machine;
 } tide_pinned_options;
 // clang-format off
 #define TIDE_PINNED_OPTIONS_INIT                                                                      \
   { TIDE_FIELD(size, sizeof(tide_pinned_options)), TIDE_FIELD(uses_register, false),                  \
     TIDE_FIELD(has_helper, false), TIDE_FIELD(powers_of_two, false), TIDE_FIELD(numa, TIDE_NUMA_ANY), \
-    TIDE_FIELD(register_threads, 1), TIDE_FIELD(numa_device, 0), TIDE_FIELD(reserve_bytes, 0),        \
+    TIDE_FIELD(register_threads, 0), TIDE_FIELD(numa_device, 0), TIDE_FIELD(reserve_bytes, 0),        \
     TIDE_FIELD(max_round_bytes, TIDE_NO_LIMIT), TIDE_FIELD(max_block_bytes, TIDE_NO_LIMIT),           \
-    TIDE_FIELD(max_cached_bytes, TIDE_NO_LIMIT), TIDE_FIELD(idle_ns, 0), TIDE_FIELD(heap, NULL) }
+    TIDE_FIELD(max_cached_bytes, TIDE_NO_LIMIT), TIDE_FIELD(idle_ns, 0), TIDE_FIELD(heap, NULL),      \
+    TIDE_FIELD(uses_machine, false) }
 // clang-format on
 
 // Copies the options of a device allocator that concern pinned memory (the keys pinned_...). The other fields
-// of `options` stay as they are.
+// of `options` stay as they are. So does register_threads, if the device's option has its default, 1, and
+// pinned_uses_register is off.
 // Errors: TIDE_ERR_ARGUMENT.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_options_from_device(const tide_device_options* from,
                                                                     tide_pinned_options* options);
@@ -125,6 +135,9 @@ TIDE_API void tide_pinned_free(tide_pinned_cache* pinned, tide_pinned_leaks* out
 
 TIDE_API tide_machine* tide_pinned_machine(const tide_pinned_cache* pinned);
 TIDE_API void tide_pinned_get_options(const tide_pinned_cache* pinned, tide_pinned_options* out);
+// Why large segments are memory of the machine, although registered pages are the default: the error of the
+// machine that refused to register them. "" if it did not. The string lives as long as the cache.
+TIDE_API const char* tide_pinned_fallback_reason(const tide_pinned_cache* pinned);
 
 // ---------------------------------------------------------------------------------------------------
 // Memory
@@ -285,16 +298,18 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_end(tide_pinned_cache* pinn
   X(reserved_bytes) /* their bytes; of the reserve, the part in use */
 
 // All plain counters.
-#define TIDE_PINNED_COUNTER_MAP(X)                                                 \
-  X(num_host_alloc)      /* ranges taken from the machine, the reserve included */ \
-  X(num_host_free)       /* ranges given back to it */                             \
-  X(num_misses)          /* requests that found nothing cached */                  \
-  X(num_alloc_retries)   /* requests that the machine refused at first */          \
-  X(num_ooms)            /* requests that failed for lack of memory */             \
-  X(num_record_failures) /* events that could not be recorded at once */           \
-  X(num_query_failures)  /* events that could not be queried */                    \
-  X(num_aged)            /* segments given back because of idle_ns */              \
-  X(num_capped)          /* segments given back because of max_cached_bytes */
+#define TIDE_PINNED_COUNTER_MAP(X)                                                   \
+  X(num_host_alloc)        /* ranges taken from the machine, the reserve included */ \
+  X(num_host_free)         /* ranges given back to it */                             \
+  X(num_misses)            /* requests that found nothing cached */                  \
+  X(num_alloc_retries)     /* requests that the machine refused at first */          \
+  X(num_ooms)              /* requests that failed for lack of memory */             \
+  X(num_record_failures)   /* events that could not be recorded at once */           \
+  X(num_query_failures)    /* events that could not be queried */                    \
+  X(num_aged)              /* segments given back because of idle_ns */              \
+  X(num_capped)            /* segments given back because of max_cached_bytes */     \
+  X(num_registered)        /* of num_host_alloc: pages that were registered */       \
+  X(num_register_refusals) /* registrations that the machine refused */
 
 typedef struct tide_pinned_stats {
   uint32_t size;  // set by TIDE_PINNED_STATS_INIT

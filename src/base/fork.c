@@ -17,6 +17,10 @@ static uint32_t held_count;
 
 static void fork_begin(void) {
   (void)pthread_mutex_lock(&notes_lock);
+  TIDE_LIST_EACH(it, &notes) {
+    const tide__fork_note* const note = TIDE_OWNER(it, tide__fork_note, link);
+    if (note->before != NULL) note->before(note->user);
+  }
   for (uint32_t i = 0; i < held_count; i++) tide__mutex_lock_many(held[i]);
 }
 

@@ -15,9 +15,14 @@ typedef struct tide__fork_note {
   tide__link link;         // in the list of all notes
   tide__atomic_u32* word;  // borrowed until the note is unwatched
   uint32_t bit;
+  // Called in the parent before each fork(), by the thread that calls it; NULL: nothing. It must release all
+  // locks that it takes, and must not watch or unwatch notes.
+  void (*before)(void* user);
+  void* user;  // borrowed until the note is unwatched
 } tide__fork_note;
 
-// Until the note is unwatched, the word has the bit set in every child.
+// Until the note is unwatched, the word has the bit set in every child. `before` and `user` are set by the
+// caller.
 void tide__fork_watch(tide__fork_note* note, tide__atomic_u32* word, uint32_t bit);
 void tide__fork_unwatch(tide__fork_note* note);
 

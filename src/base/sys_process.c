@@ -7,10 +7,13 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -83,6 +86,25 @@ uint64_t tide__sys_memory_and_swap_bytes(void) {
 uint32_t tide__sys_processors(void) {
   const long count = sysconf(_SC_NPROCESSORS_ONLN);
   return count > 0 ? (uint32_t)count : 1;
+}
+
+// The set has room for 8192 processors. If there are more, the system refuses to fill it.
+uint32_t tide__sys_usable_processors(void) {
+  cpu_set_t sets[8];
+  const int before = errno;
+  memset(sets, 0, sizeof sets);
+  const bool is_known = sched_getaffinity(0, sizeof sets, sets) == 0;
+  errno = before;
+  const int count = is_known ? CPU_COUNT_S(sizeof sets, sets) : 0;
+  return count > 0 ? (uint32_t)count : tide__sys_processors();
+}
+
+bool tide__sys_copies_locked_pages(void) {
+  struct utsname name;
+  unsigned major = 0;
+  unsigned minor = 0;
+  if (uname(&name) != 0 || sscanf(name.release, "%u.%u", &major, &minor) != 2) return false;
+  return major > 5 || (major == 5 && minor >= 9);
 }
 
 int tide__sys_process(void) { return (int)getpid(); }

@@ -120,6 +120,7 @@ const tide__option_row tide__option_rows[] = {
   OPTION_SWITCH("plain_pools", plain_pools),
   OPTION_SWITCH("rdma_handles", rdma_handles),
   OPTION_SWITCH("fabric_handles", fabric_handles),
+  OPTION_SWITCH("pinned_pages", pinned_pages),
   OPTION_SWITCH("fixes", fixes),
   OPTION_SWITCH("audits", has_audits),
 };

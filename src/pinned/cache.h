@@ -93,6 +93,16 @@ typedef enum tide__pin_source {
   TIDE__PIN_FROM_RESERVE  // a range of the reserve
 } tide__pin_source;
 
+// Whether large segments are pages of our own by default.
+typedef enum tide__pin_pages {
+  TIDE__PIN_PAGES_UNUSED,    // the options or the machine exclude them
+  TIDE__PIN_PAGES_TRIED,     // they are used, unless the machine refuses them
+  TIDE__PIN_PAGES_REFUSED,   // the machine did, and a thread is writing down why
+  TIDE__PIN_PAGES_EXPLAINED  // fallback_reason says why
+} tide__pin_pages;
+
+enum { TIDE__PIN_REASON_BYTES = 256 };
+
 // A range of pinned memory.
 typedef struct tide__pin_memory {
   uint64_t address;
@@ -225,8 +235,10 @@ struct tide_pinned_cache {
   tide__link refused;       // segments that could not be made, and whose memory the machine did not take back
   tide__pin_memory reserve;
   bool has_reserve;
-  bool is_reserve_made;          // a thread is making it
-  tide__range_allocator ranges;  // of the reserve; its records are owned
+  bool is_reserve_made;                          // a thread is making it
+  tide__range_allocator ranges;                  // of the reserve; its records are owned
+  tide__atomic_u32 pages_state;                  // a tide__pin_pages; not under the lock
+  char fallback_reason[TIDE__PIN_REASON_BYTES];  // written once, before pages_state is EXPLAINED
 
   tide__mutex pools_lock;  // guards pools and scopes
   tide__pin_pool* default_pool;

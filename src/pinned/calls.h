@@ -40,6 +40,12 @@ tide_status tide__pin_trim(tide_pinned_cache* pinned, uint64_t least_bytes, uint
 bool tide__pinned_row_fill(void* cache, tide_monitor_row* row);
 
 // ---------------------------------------------------------------------------------------------------
+// children.c
+
+// Before fork(): chooses which pages the child gets. `user` is the cache.
+void tide__pin_prepare_fork(void* user);
+
+// ---------------------------------------------------------------------------------------------------
 // poller.c
 
 tide_status tide__pin_helper_start(tide_pinned_cache* pinned);

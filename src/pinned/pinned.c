@@ -24,16 +24,22 @@ tide_status tide_pinned_options_from_device(const tide_device_options* from, tid
   TIDE_TRY(tide__sized_read(call, from, &device, sizeof device));
   TIDE_TRY(tide__sized_read(call, options, &whole, sizeof whole));
   whole.uses_register = device.pinned_uses_register;
+  whole.uses_machine = !device.pinned_pages && !device.pinned_uses_register;
   whole.has_helper = device.pinned_uses_threads;
-  whole.register_threads = device.pinned_register_threads;
+  // 1 is PyTorch's default, not a wish for slow memory.
+  const bool has_threads = device.pinned_uses_register || device.pinned_register_threads > 1;
+  if (has_threads) whole.register_threads = device.pinned_register_threads;
   whole.reserve_bytes = device.pinned_reserve_bytes;
   return tide__sized_write(call, &whole, options, sizeof whole);
 }
 
 static tide_status options_check(const tide_machine* machine, const tide_pinned_options* o) {
-  TIDE_REQUIRE(tide__is_power_of_two(o->register_threads) && o->register_threads <= MAX_REGISTER_THREADS,
-               TIDE_ERR_ARGUMENT, "pinned_new: register_threads is %u, not a power of two up to %d",
-               o->register_threads, MAX_REGISTER_THREADS);
+  const bool is_count = o->register_threads == 0 || tide__is_power_of_two(o->register_threads);
+  TIDE_REQUIRE(is_count && o->register_threads <= MAX_REGISTER_THREADS, TIDE_ERR_ARGUMENT,
+               "pinned_new: register_threads is %u, not 0 or a power of two up to %d", o->register_threads,
+               MAX_REGISTER_THREADS);
+  TIDE_REQUIRE(!o->uses_register || !o->uses_machine, TIDE_ERR_ARGUMENT,
+               "pinned_new: uses_register and uses_machine exclude each other");
   TIDE_REQUIRE(o->numa <= TIDE_NUMA_DEVICE, TIDE_ERR_ARGUMENT, "pinned_new: numa is %u", o->numa);
   TIDE_REQUIRE(o->numa != TIDE_NUMA_DEVICE ||
                    (o->numa_device >= 0 && o->numa_device < tide_machine_device_count(machine)),
@@ -91,6 +97,7 @@ static void pinned_init(tide_pinned_cache* pinned) {
   pinned->is_dry = strcmp(tide_machine_name(pinned->machine), "dry") == 0;
   pinned->device_count = tide_machine_device_count(pinned->machine);
   pinned->device_node = pinned_device_node(pinned);
+  tide__pin_source_init(pinned);
   tide__pin_waits_init(pinned);
   pinned_set_limits(pinned);
 }
@@ -135,6 +142,8 @@ tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* op
     pinned_fini(pinned);
     return status;
   }
+  pinned->fork_note.before = tide__pin_prepare_fork;
+  pinned->fork_note.user = pinned;
   tide__fork_watch(&pinned->fork_note, &pinned->unusual, TIDE__PIN_IS_INHERITED);
   tide__monitored_add(&pinned->monitored, pinned, tide__pinned_row_fill);
   *out = pinned;

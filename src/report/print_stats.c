@@ -95,6 +95,8 @@ tide_status tide_pinned_print_stats(tide_pinned_cache* pinned, const tide_sink* 
   TIDE_TRY(sink_check("pinned_print_stats", pinned, sink));
   TIDE_TRY(tide_pinned_get_stats(pinned, &stats));
   put(&p, "pinned memory of the machine %s\n", tide_machine_name(tide_pinned_machine(pinned)));
+  const char* const reason = tide_pinned_fallback_reason(pinned);
+  if (*reason != '\0') put(&p, "pages are not registered: %s\n", reason);
   put_head(&p);
 #define PUT_STAT(name) put_stat(&p, #name, &stats.name);
   TIDE_PINNED_STAT_MAP(PUT_STAT)

@@ -144,6 +144,12 @@ static inline tide_status try_take(tide_pinned_cache* p, size_t bytes) {
   return status;
 }
 
+// From now on the machine has no pinned memory.
+static inline void break_pinning(tide_machine* m) {
+  break_calls(m, TIDE_CALL_PINNED_ALLOC, TIDE_ERR_NO_MEMORY, UINT64_MAX);
+  break_calls(m, TIDE_CALL_PINNED_REGISTER, TIDE_ERR_NO_MEMORY, UINT64_MAX);
+}
+
 static inline void expect_oom(tide_pinned_cache* p, size_t bytes) {
   T_STATUS(try_take(p, bytes), TIDE_ERR_NO_MEMORY);
 }

@@ -106,7 +106,7 @@ static void expect_refused(tide_machine* m, const tide_pinned_options* options, 
 }
 
 MACHINE_TEST(test_pinned_badinput__options_out_of_range) {
-  static const uint32_t threads[] = { 0, 3, 6, 127, 129, 256, UINT32_MAX };
+  static const uint32_t threads[] = { 3, 6, 127, 129, 256, UINT32_MAX };
   const tide_pinned_options defaults = TIDE_PINNED_OPTIONS_INIT;
   const tide_heap half = { NULL, NULL, NULL };
   tide_pinned_options options = defaults;
@@ -126,6 +126,9 @@ MACHINE_TEST(test_pinned_badinput__options_out_of_range) {
     options.register_threads = threads[i];
     expect_refused(m, &options, TIDE_ERR_ARGUMENT);
   }
+  options = defaults;
+  options.uses_register = options.uses_machine = true;
+  expect_refused(m, &options, TIDE_ERR_ARGUMENT);
   options = defaults;
   options.numa = TIDE_NUMA_DEVICE;
   options.numa_device = tide_machine_device_count(m);
@@ -196,6 +199,28 @@ T_TEST(test_pinned_badinput__options_from_a_device) {
   T_STATUS(tide_pinned_options_from_device(&from, &to), TIDE_ERR_ARGUMENT);
 }
 
+// 1 thread is PyTorch's default, which registers nothing. It must not slow down what we register.
+T_TEST(test_pinned_badinput__threads_from_a_device_that_does_not_register) {
+  tide_device_options from = TIDE_DEVICE_OPTIONS_INIT;
+  tide_pinned_options to = TIDE_PINNED_OPTIONS_INIT;
+  T_OK(tide_pinned_options_from_device(&from, &to));
+  T_EQ(to.register_threads, 0);
+  T_CHECK(!to.uses_register && !to.uses_machine);
+
+  T_OK(tide_device_options_parse("pinned_pages:off", &from));
+  T_OK(tide_pinned_options_from_device(&from, &to));
+  T_CHECK(to.uses_machine);
+
+  T_OK(tide_device_options_parse("pinned_num_register_threads:4", &from));
+  T_OK(tide_pinned_options_from_device(&from, &to));
+  T_EQ(to.register_threads, 4);
+
+  T_OK(tide_device_options_parse("pinned_use_cuda_host_register:True,pinned_num_register_threads:1", &from));
+  T_OK(tide_pinned_options_from_device(&from, &to));
+  T_EQ(to.register_threads, 1);
+  T_CHECK(to.uses_register && !to.uses_machine);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Structs of another size, numbers out of range
 
@@ -229,7 +254,7 @@ PINNED_TEST(test_pinned_badinput__structs_of_an_older_header) {
   T_EQ(longer.options.register_threads, 0xaaaaaaaa);
   longer.options.size = sizeof longer.options;
   tide_pinned_get_options(p, &longer.options);
-  T_EQ(longer.options.register_threads, 1);
+  T_EQ(longer.options.register_threads, 0);
   for (size_t i = 0; i < sizeof longer.guard; ++i) T_EQ(longer.guard[i], 0xaa);
 
   stats.size = offsetof(tide_pinned_stats, num_capped);

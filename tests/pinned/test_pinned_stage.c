@@ -243,8 +243,9 @@ static void expect_fault_is_survived(tide_machine* m, tide_pinned_cache* p, tide
 }
 
 PINNED_TEST_OVER(test_pinned_stage__a_call_that_fails_leaves_nothing_behind, machine_emulated) {
-  static const tide_call calls[] = { TIDE_CALL_COPY, TIDE_CALL_EVENT_NEW, TIDE_CALL_EVENT_RECORD,
-                                     TIDE_CALL_EVENT_SYNCHRONIZE, TIDE_CALL_PINNED_ALLOC };
+  static const tide_call calls[] = { TIDE_CALL_COPY,         TIDE_CALL_EVENT_NEW,
+                                     TIDE_CALL_EVENT_RECORD, TIDE_CALL_EVENT_SYNCHRONIZE,
+                                     TIDE_CALL_PINNED_ALLOC, TIDE_CALL_PINNED_REGISTER };
   for (size_t i = 0; i < sizeof calls / sizeof *calls; ++i) {
     for (uint64_t skip = 0; skip < 3; ++skip) {
       expect_fault_is_survived(m, p, calls[i], skip, true);
@@ -260,7 +261,7 @@ PINNED_TEST_OVER(test_pinned_stage__one_block_will_do, machine_emulated) {
   void* const there = raw_new(m, 0, bytes);
   host_write(memory, bytes, 4);
   give(p, take(p, PIECE));  // cached
-  break_calls(m, TIDE_CALL_PINNED_ALLOC, TIDE_ERR_NO_MEMORY, UINT64_MAX);
+  break_pinning(m);
 
   upload(p, NULL, there, memory, bytes);
   memset(memory, 0, bytes);
@@ -269,7 +270,7 @@ PINNED_TEST_OVER(test_pinned_stage__one_block_will_do, machine_emulated) {
   tide_machine_fault_clear(m);
   host_expect(m, memory, bytes, 4);
   empty(p);
-  break_calls(m, TIDE_CALL_PINNED_ALLOC, TIDE_ERR_NO_MEMORY, UINT64_MAX);
+  break_pinning(m);
   T_STATUS(tide_pinned_upload(p, 0, NULL, there, memory, bytes), TIDE_ERR_NO_MEMORY);
   tide_machine_fault_clear(m);
   T_OK(tide_machine_raw_release(m, 0, there));

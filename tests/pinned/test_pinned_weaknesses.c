@@ -266,7 +266,7 @@ PINNED_TEST(test_pinned_weaknesses__c_w7_a_stale_handle_means_no_later_block) {
 // The same while another thread empties the cache, and unpinning is slow.
 static bool empty_slowly(tide_machine* m, tide_pinned_cache* p, tide_stream stream) {
   second s = { .m = m, .p = p };
-  give(p, take(p, 2 * MIB));
+  give(p, take(p, 1 * MIB));
   const tide_block keeps[] = { take(p, SINGLE), take(p, 512) };
   slow_down(m, TIDE_CALL_PINNED_RELEASE, TIDE_OK, 1, SLOW_MS);
   second_start(&s, second_empty);

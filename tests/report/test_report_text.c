@@ -84,6 +84,25 @@ T_TEST(test_report__statistics_of_pinned_and_cpu_memory_name_every_figure) {
   tide_machine_free(machine);
 }
 
+T_TEST(test_report__says_why_pinned_pages_are_not_registered) {
+  tide_machine* const machine = machine_new();
+  tide_pinned_cache* pinned = NULL;
+  tide_block block;
+  text_sink t = { .room = sizeof t.text - 1 };
+  const tide_sink sink = { text_write, &t };
+  tide_fault fault = TIDE_FAULT_INIT;
+  fault.call = TIDE_CALL_PINNED_REGISTER;
+  T_OK(tide_machine_fault_add(machine, &fault));
+  T_OK(tide_pinned_new(machine, NULL, &pinned));
+  T_OK(tide_pinned_alloc(pinned, (size_t)4 << 20, &block));
+
+  T_OK(tide_pinned_print_stats(pinned, &sink));
+
+  T_STR_HAS(t.text, "\npages are not registered: pinned_register: ");
+  tide_pinned_free(pinned, NULL);
+  tide_machine_free(machine);
+}
+
 T_TEST(test_report__a_sink_that_fails_ends_the_text) {
   tide_cpu_cache* cpu = NULL;
   T_OK(tide_cpu_new(NULL, &cpu));

@@ -15,8 +15,9 @@ static inline uint64_t tide__pin_whole_pages(const tide_pinned_cache* pinned, ui
 }
 
 // ---------------------------------------------------------------------------------------------------
-// source.c: memory of the machine, or pages that are mapped and registered
+// source.c: memory of the machine, or pages that are mapped and registered; which, depends on the size
 
+void tide__pin_source_init(tide_pinned_cache* pinned);
 tide_status tide__pin_source_take(tide_pinned_cache* pinned, uint64_t bytes, tide__pin_memory* out);
 tide_status tide__pin_source_give(tide_pinned_cache* pinned, const tide__pin_memory* memory);
 

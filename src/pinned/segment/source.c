@@ -1,93 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Room `segment`: pinned memory of the machine, or pages that the cache maps, touches with several threads
-// and registers. The time that calls of the machine take is counted. No lock is held here.
+// Room `segment`: where pinned memory comes from. Segments of 2 MiB and more are pages of our own, which are
+// touched by several threads and registered (machine/pages.h). Small ones are memory of the machine: for them
+// registering is not faster. If the machine refuses to register pages and pins memory itself, the cache
+// remembers that, and takes all further memory from the machine. The time that all this takes is counted. No
+// lock is held here.
+#include <stdio.h>
+
 #include "base/sys.h"
+#include "machine/pages.h"
 #include "pinned/segment/segment.h"
 #include "pinned/stats/stats.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Registered pages
 
-// The share of one thread in touching a range.
-typedef struct touch_share {
-  pthread_t thread;
-  uint64_t begin;
-  uint64_t end;
-  uint64_t page_bytes;
-} touch_share;
-
-enum { TOUCH_THREADS = 128 };
-
-static void* touch_pages(void* argument) {
-  const touch_share* const share = argument;
-  for (uint64_t at = share->begin; at < share->end; at += share->page_bytes) {
-    *(volatile char*)tide__pointer(at) = 0;
-  }
-  return NULL;
-}
-
-// No more threads than processors or pages.
-static uint32_t touch_threads(const tide_pinned_cache* pinned, uint64_t pages) {
-  return (uint32_t)tide__min(tide__min(pinned->options.register_threads, tide__sys_processors()), pages);
-}
-
-// The calling thread does the shares for which no thread could be started.
-static void touch_all(const tide_pinned_cache* pinned, uint64_t address, uint64_t bytes) {
-  const uint64_t pages = bytes / pinned->page_bytes;
-  const uint32_t count = touch_threads(pinned, pages);
-  touch_share shares[TOUCH_THREADS];
-  bool is_started[TOUCH_THREADS];
-  for (uint32_t i = 0; i < count; i++) {
-    const uint64_t whole = pages / count;
-    const uint64_t extra = pages % count;
-    const uint64_t first = whole * i + tide__min(i, extra);
-    const uint64_t mine = whole + (i < extra ? 1 : 0);
-    shares[i].begin = address + first * pinned->page_bytes;
-    shares[i].end = shares[i].begin + mine * pinned->page_bytes;
-    shares[i].page_bytes = pinned->page_bytes;
-    is_started[i] = i != 0 && tide__sys_thread_start(&shares[i].thread, touch_pages, &shares[i]) == 0;
-  }
-  for (uint32_t i = 0; i < count; i++) {
-    if (!is_started[i]) (void)touch_pages(&shares[i]);
-  }
-  for (uint32_t i = 0; i < count; i++) {
-    if (is_started[i]) (void)pthread_join(shares[i].thread, NULL);
-  }
-}
-
-// Maps whole pages. On the dry machine the addresses have no memory.
-static tide_status pages_map(const tide_pinned_cache* pinned, uint64_t bytes, uint64_t* out) {
-  const bool is_huge = bytes >= TIDE__PIN_HUGE_BYTES;
-  const uint64_t alignment = is_huge ? TIDE__PIN_HUGE_BYTES : pinned->page_bytes;
-  const int error = pinned->is_dry ? tide__sys_reserve(bytes, alignment, 0, out)
-                                   : tide__sys_map_sparse(bytes, alignment, out);
-  if (error != 0) {
-    return TIDE_FAIL_NATIVE(TIDE_ERR_NO_MEMORY, error, "pinned: cannot map %llu bytes",
-                            (unsigned long long)bytes);
-  }
-  if (is_huge && !pinned->is_dry) tide__sys_ask_huge_pages(*out, bytes);
-  if (!pinned->is_dry) touch_all(pinned, *out, bytes);
-  return TIDE_OK;
-}
-
-static tide_status pages_take(tide_pinned_cache* pinned, uint64_t bytes, uint64_t* out) {
+// *out_refused: there was memory, but the machine did not register it.
+static tide_status pages_take(tide_pinned_cache* pinned, uint64_t bytes, uint64_t* out, bool* out_refused) {
   const uint64_t whole = tide__pin_whole_pages(pinned, bytes);
-  TIDE_TRY(pages_map(pinned, whole, out));
-  const tide_status status = tide_machine_pinned_register(pinned->machine, tide__pointer(*out), whole);
-  if (status != TIDE_OK) (void)tide__sys_release(*out, whole);
+  TIDE_TRY(tide__pages_map(pinned->machine, whole, out));
+  const tide_status status = tide__pages_lock(pinned->machine, *out, whole, pinned->options.register_threads);
+  *out_refused = status != TIDE_OK && status != TIDE_ERR_CAPTURE;
+  if (status != TIDE_OK) tide__pages_unmap(*out, whole);
+  if (*out_refused) TIDE__PIN_COUNT(pinned, num_register_refusals);
   return status;
 }
 
 static tide_status pages_give(tide_pinned_cache* pinned, const tide__pin_memory* memory) {
-  TIDE_TRY(tide_machine_pinned_unregister(pinned->machine, tide__pointer(memory->address)));
-  (void)tide__sys_release(memory->address, tide__pin_whole_pages(pinned, memory->bytes));
+  TIDE_TRY(tide__pages_unlock(pinned->machine, memory->address));
+  tide__pages_unmap(memory->address, tide__pin_whole_pages(pinned, memory->bytes));
   return TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The machine
+// The choice
+
+void tide__pin_source_init(tide_pinned_cache* pinned) {
+  const tide_pinned_options* const o = &pinned->options;
+  const bool may = !o->powers_of_two && !o->uses_machine && tide__pages_can_lock(pinned->machine);
+  tide__store_relaxed(&pinned->pages_state, may ? TIDE__PIN_PAGES_TRIED : TIDE__PIN_PAGES_UNUSED);
+}
+
+static bool source_is_pages(tide_pinned_cache* pinned, uint64_t bytes) {
+  if (pinned->options.uses_register) return true;
+  return bytes >= TIDE__PAGES_HUGE_BYTES && tide__load_relaxed(&pinned->pages_state) == TIDE__PIN_PAGES_TRIED;
+}
+
+// The machine refused to register pages, and then pinned as much memory itself. The first thread that finds
+// this writes the reason.
+static void pages_give_up(tide_pinned_cache* pinned, const tide_error* reason) {
+  uint32_t expected = TIDE__PIN_PAGES_TRIED;
+  if (!atomic_compare_exchange_strong(&pinned->pages_state, &expected, TIDE__PIN_PAGES_REFUSED)) return;
+  (void)snprintf(pinned->fallback_reason, sizeof pinned->fallback_reason, "%.250s", reason->text);
+  tide__store_release(&pinned->pages_state, TIDE__PIN_PAGES_EXPLAINED);
+}
+
+const char* tide_pinned_fallback_reason(const tide_pinned_cache* pinned) {
+  if (pinned == NULL || tide__load_acquire(&pinned->pages_state) != TIDE__PIN_PAGES_EXPLAINED) return "";
+  return pinned->fallback_reason;
+}
+
+static tide_status memory_from_machine(tide_pinned_cache* pinned, uint64_t bytes, tide__pin_memory* out) {
+  void* address = NULL;
+  TIDE_TRY(tide_machine_pinned_alloc(pinned->machine, bytes, &address));
+  *out = (tide__pin_memory){ tide__address(address), bytes, TIDE__PIN_FROM_MACHINE };
+  return TIDE_OK;
+}
+
+static tide_status memory_pin(tide_pinned_cache* pinned, uint64_t bytes, tide__pin_memory* out) {
+  uint64_t address = 0;
+  bool is_refused = false;
+  tide_error before;
+  if (!source_is_pages(pinned, bytes)) return memory_from_machine(pinned, bytes, out);
+  tide__error_keep(&before);
+  const tide_status status = pages_take(pinned, bytes, &address, &is_refused);
+  *out = (tide__pin_memory){ address, bytes, TIDE__PIN_FROM_PAGES };
+  if (status == TIDE_OK) TIDE__PIN_COUNT(pinned, num_registered);
+  if (status == TIDE_OK || pinned->options.uses_register) return status;
+  const tide_error reason = *tide_last_error();
+  TIDE_TRY(memory_from_machine(pinned, bytes, out));
+  if (is_refused) pages_give_up(pinned, &reason);
+  tide__error_restore(&before);
+  return TIDE_OK;
+}
 
 // The NUMA node for new memory; -1: any.
 static int node_wanted(const tide_pinned_cache* pinned) {
@@ -96,22 +92,18 @@ static int node_wanted(const tide_pinned_cache* pinned) {
 }
 
 tide_status tide__pin_source_take(tide_pinned_cache* pinned, uint64_t bytes, tide__pin_memory* out) {
-  void* address = NULL;
-  const bool is_registered = pinned->options.uses_register;
+  tide__pin_memory memory = { 0 };
   const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   const int node = node_wanted(pinned);
   if (node >= 0) tide__sys_prefer_node(node);
   const uint64_t begin_ns = tide__history_clock(&pinned->history);
-  uint64_t pages = 0;
-  const tide_status status = is_registered ? pages_take(pinned, bytes, &pages)
-                                           : tide_machine_pinned_alloc(pinned->machine, bytes, &address);
+  const tide_status status = memory_pin(pinned, bytes, &memory);
   const uint64_t ns = tide__history_clock(&pinned->history) - begin_ns;
   if (node >= 0) tide__sys_prefer_node(-1);
   tide__relax_end(&relaxed);
   TIDE_TRY(status);
   tide__pin_totals_call(pinned, true, ns);
-  *out = (tide__pin_memory){ is_registered ? pages : tide__address(address), bytes,
-                             is_registered ? TIDE__PIN_FROM_PAGES : TIDE__PIN_FROM_MACHINE };
+  *out = memory;
   return TIDE_OK;
 }
 
