@@ -385,6 +385,7 @@ struct tide_device_cache {
   tide__atomic_u64 crowds_over;  // the work of all crowds up to this number has passed
   // Owned; what parking needs of the machine; NULL before its first use.
   struct tide__carrier* carrier;
+  struct tide__store* stuck_stores;  // owned; backups that the machine refused to unlock; tried again later
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;

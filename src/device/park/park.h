@@ -20,6 +20,7 @@ typedef struct tide__store tide__store;
 tide_status tide__store_new(tide_device_cache* device, tide_backup kind, const char* folder, uint64_t bytes,
                             tide__store** out);
 tide_status tide__store_prepare(tide__store* store);
+// Waits for the thread that prepares it. No copy may be under way. NULL is a no-op.
 void tide__store_free(tide__store* store);
 tide_backup tide__store_kind(const tide__store* store);  // pageable, where pinned memory cannot be locked
 uint64_t tide__store_bytes(const tide__store* store);    // for contents; what it really takes, when made
@@ -77,8 +78,8 @@ tide_status tide__cargo_send(tide_device_cache* device, tide__cargo* cargo, tide
 tide_status tide__cargo_fetch(tide_device_cache* device, tide__cargo* cargo, tide__cargo_count* out,
                               tide_event* out_done);
 
-// The stream, events and staging memory that parking uses, made when they are needed, kept by the allocator;
-// frees them at its end.
+// Frees the stream and the events that parking uses, and stores that could not be freed, at the end of the
+// allocator.
 void tide__cargo_fini(tide_device_cache* device);
 
 #endif
