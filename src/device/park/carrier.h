@@ -33,22 +33,22 @@ tide_status tide__carrier_drain(tide_device_cache* device);
 tide_status tide__carrier_close_ring(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
-// stage.c: copies by way of a ring of locked memory
+// relay.c: copies by way of a ring of locked memory
 
 // A contiguous part of a store that goes through one slot of the ring.
-typedef struct tide__stage_run {
+typedef struct tide__relay_run {
   uint64_t offset;  // in the store
   uint64_t bytes;
   uint8_t state;
-} tide__stage_run;
+} tide__relay_run;
 
 // Runs follow each other in the order in which they were added. Run r uses slot r modulo the number of slots.
 // One thread adds, and queues copies; the others move bytes between slots and store.
-typedef struct tide__stage {
+typedef struct tide__relay {
   tide_device_cache* device;  // borrowed
   tide__store* store;         // borrowed
   bool is_fetch;
-  tide__stage_run* runs;  // owned
+  tide__relay_run* runs;  // owned
   size_t run_count;
   size_t run_capacity;
   bool is_cut;  // the next run begins
@@ -63,23 +63,23 @@ typedef struct tide__stage {
   tide_status status;  // of the first failure of a thread
   tide_error error;
   tide__crew crew;
-} tide__stage;
+} tide__relay;
 
-void tide__stage_init(tide__stage* stage, tide_device_cache* device, tide__store* store, bool is_fetch);
+void tide__relay_init(tide__relay* relay, tide_device_cache* device, tide__store* store, bool is_fetch);
 // Announces contents, in order. After a cut, a new run begins.
-tide_status tide__stage_add(tide__stage* stage, uint64_t offset, uint64_t bytes);
-void tide__stage_cut(tide__stage* stage);
+tide_status tide__relay_add(tide__relay* relay, uint64_t offset, uint64_t bytes);
+void tide__relay_cut(tide__relay* relay);
 // Makes the ring and starts the threads.
-tide_status tide__stage_start(tide__stage* stage);
+tide_status tide__relay_start(tide__relay* relay);
 // The place in the ring for the next contents, and how many of `*bytes` fit there. Waits until it is free, or
 // has been read; `*out_lost`: it could not be read.
-tide_status tide__stage_place(tide__stage* stage, uint64_t* bytes, void** out, bool* out_lost);
+tide_status tide__relay_place(tide__relay* relay, uint64_t* bytes, void** out, bool* out_lost);
 // So many bytes of that place were queued.
-tide_status tide__stage_queued(tide__stage* stage, uint64_t bytes);
+tide_status tide__relay_queued(tide__relay* relay, uint64_t bytes);
 // How many runs the contents so far are in. Waits until so many have been written; all of them were queued.
-size_t tide__stage_begun(const tide__stage* stage);
-tide_status tide__stage_wait(tide__stage* stage, size_t runs);
+size_t tide__relay_begun(const tide__relay* relay);
+tide_status tide__relay_wait(tide__relay* relay, size_t runs);
 // Ends the threads and frees the records.
-void tide__stage_fini(tide__stage* stage);
+void tide__relay_fini(tide__relay* relay);
 
 #endif

@@ -50,8 +50,8 @@ static tide_status groups_queue(tide__cargo_trip* trip) {
 
 // Copies from the ring must be over before it is freed. Others need not.
 static tide_status way_finish(tide__cargo_trip* trip, tide_event* out_done) {
-  if (trip->copied_bytes == 0 && !trip->is_staged) return TIDE_OK;
-  if (trip->is_staged) return tide__way_close(trip);
+  if (trip->copied_bytes == 0 && !trip->is_relayed) return TIDE_OK;
+  if (trip->is_relayed) return tide__way_close(trip);
   TIDE_TRY(tide__carrier_mark(trip->device, &trip->device->carrier->done));
   *out_done = trip->device->carrier->done;
   return TIDE_OK;

@@ -98,7 +98,7 @@ static tide_event* group_event(const tide__cargo_trip* trip, size_t index) {
 static tide_status group_queue(tide__cargo_trip* trip, size_t index) {
   tide__cargo_group* const group = &trip->groups[index];
   TIDE_TRY(tide__way_carry(trip, group));
-  const bool needs_event = group->is_marked && !trip->is_staged;
+  const bool needs_event = group->is_marked && !trip->is_relayed;
   return needs_event ? tide__carrier_mark(trip->device, group_event(trip, index)) : TIDE_OK;
 }
 
@@ -106,8 +106,8 @@ static tide_status group_queue(tide__cargo_trip* trip, size_t index) {
 static tide_status group_leave(tide__cargo_trip* trip, size_t index, cargo_giver* giver) {
   tide_device_cache* const device = trip->device;
   const tide__cargo_group* const group = &trip->groups[index];
-  if (trip->is_staged) {
-    TIDE_TRY(tide__stage_wait(&trip->stage, group->runs));
+  if (trip->is_relayed) {
+    TIDE_TRY(tide__relay_wait(&trip->relay, group->runs));
   } else if (group->is_marked) {
     TIDE_TRY(tide_machine_event_synchronize(device->machine, *group_event(trip, index)));
   }

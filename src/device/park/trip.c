@@ -105,9 +105,9 @@ static void pieces_rewind(tide__cargo_trip* trip) {
 static tide_status way_plan(tide__cargo_trip* trip) {
   for (size_t i = 0; i < trip->group_count; i++) {
     cargo_piece piece;
-    if (i % GROUPS_IN_RUN == 0) tide__stage_cut(&trip->stage);
+    if (i % GROUPS_IN_RUN == 0) tide__relay_cut(&trip->relay);
     while (piece_next(trip, &trip->groups[i], &piece)) {
-      TIDE_TRY(tide__stage_add(&trip->stage, piece.offset, piece.bytes));
+      TIDE_TRY(tide__relay_add(&trip->relay, piece.offset, piece.bytes));
     }
   }
   pieces_rewind(trip);
@@ -117,22 +117,22 @@ static tide_status way_plan(tide__cargo_trip* trip) {
 tide_status tide__way_open(tide__cargo_trip* trip, bool is_fetch) {
   tide__store* const store = trip->cargo->store;
   trip->is_fetch = is_fetch;
-  trip->is_staged = false;
+  trip->is_relayed = false;
   trip->copied_bytes = 0;
   pieces_rewind(trip);
   TIDE_TRY(tide__carrier_open(trip->device));
   if (store == NULL) return TIDE_OK;
   TIDE_TRY(tide__store_open(store));
   if (tide__store_is_direct(store)) return TIDE_OK;
-  trip->is_staged = true;
-  tide__stage_init(&trip->stage, trip->device, store, is_fetch);
+  trip->is_relayed = true;
+  tide__relay_init(&trip->relay, trip->device, store, is_fetch);
   TIDE_TRY(way_plan(trip));
-  return tide__stage_start(&trip->stage);
+  return tide__relay_start(&trip->relay);
 }
 
 tide_status tide__way_close(tide__cargo_trip* trip) {
-  if (trip->is_staged) tide__stage_fini(&trip->stage);
-  trip->is_staged = false;
+  if (trip->is_relayed) tide__relay_fini(&trip->relay);
+  trip->is_relayed = false;
   if (trip->device->carrier == NULL || trip->device->carrier->stream == NULL) return TIDE_OK;
   TIDE_TRY(tide__carrier_drain(trip->device));
   return tide__carrier_close_ring(trip->device);
@@ -155,22 +155,22 @@ static bool bytes_are_lost(tide__store* store, uint64_t offset, uint64_t bytes, 
   return is_lost;
 }
 
-static tide_status staged_copy(tide__cargo_trip* trip, const cargo_piece* piece, uint64_t done,
-                               uint64_t* bytes) {
+static tide_status relayed_copy(tide__cargo_trip* trip, const cargo_piece* piece, uint64_t done,
+                                uint64_t* bytes) {
   void* host = NULL;
   bool is_lost = false;
-  TIDE_TRY(tide__stage_place(&trip->stage, bytes, &host, &is_lost));
+  TIDE_TRY(tide__relay_place(&trip->relay, bytes, &host, &is_lost));
   if (is_lost) is_lost = bytes_are_lost(trip->cargo->store, piece->offset + done, *bytes, host);
   if (is_lost) piece->content->is_lost = true;
   else TIDE_TRY(bytes_copy(trip, piece->address + done, host, *bytes));
-  return tide__stage_queued(&trip->stage, *bytes);
+  return tide__relay_queued(&trip->relay, *bytes);
 }
 
 static tide_status piece_copy(tide__cargo_trip* trip, const cargo_piece* piece) {
   for (uint64_t done = 0; done < piece->bytes;) {
     uint64_t some = piece->bytes - done;
-    if (trip->is_staged) {
-      TIDE_TRY(staged_copy(trip, piece, done, &some));
+    if (trip->is_relayed) {
+      TIDE_TRY(relayed_copy(trip, piece, done, &some));
     } else {
       void* const host = tide__store_window(trip->cargo->store, piece->offset + done, &some);
       TIDE_TRY(bytes_copy(trip, piece->address + done, host, some));
@@ -186,6 +186,6 @@ tide_status tide__way_carry(tide__cargo_trip* trip, tide__cargo_group* group) {
     TIDE_TRY(piece_copy(trip, &piece));
     group->is_marked = true;
   }
-  if (trip->is_staged) group->runs = tide__stage_begun(&trip->stage);
+  if (trip->is_relayed) group->runs = tide__relay_begun(&trip->relay);
   return TIDE_OK;
 }

@@ -13,7 +13,7 @@ typedef struct tide__cargo_group {
   uint64_t address;
   uint64_t bytes;
   bool is_marked;          // its copies have an event
-  size_t runs;             // of the stage that must be written before it goes
+  size_t runs;             // of the relay that must be written before it goes
   tide__mapping* mapping;  // owned; while it is being fetched
 } tide__cargo_group;
 
@@ -24,8 +24,8 @@ typedef struct tide__cargo_trip {
   size_t group_count;
   uint64_t handle_bytes;
   bool is_fetch;
-  bool is_staged;  // contents go by way of the stage
-  tide__stage stage;
+  bool is_relayed;  // contents go by way of the relay
+  tide__relay relay;
   size_t content;    // the first one that may be in the next group
   uint64_t reached;  // the address up to which contents were taken
   uint64_t copied_bytes;
