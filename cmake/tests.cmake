@@ -92,6 +92,7 @@ foreach(source IN LISTS TIDEMARK_TEST_SOURCES)
   endif()
   tidemark_test(${name} ${name})
 endforeach()
+target_compile_definitions(test_touch PRIVATE _GNU_SOURCE)  # it chooses processors and looks for pages
 
 # The corpus of each fuzz target, without a fuzzer.
 foreach(source IN LISTS TIDEMARK_FUZZ_SOURCES)

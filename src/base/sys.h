@@ -34,6 +34,10 @@ uint64_t tide__sys_page_bytes(void);
 uint64_t tide__sys_memory_bytes(void);
 uint64_t tide__sys_memory_and_swap_bytes(void);
 uint32_t tide__sys_processors(void);
+uint32_t tide__sys_usable_processors(void);  // those that the calling thread may run on
+// The memory that this process can still touch, by what the computer has available and by the limits of
+// control groups (sys_available.c); UINT64_MAX: unknown.
+uint64_t tide__sys_available_bytes(void);
 int tide__sys_process(void);
 
 // NUMA (sys_numa.c): the node of the calling thread's processor, or -1 if it is unknown; and the preferred
@@ -69,6 +73,13 @@ int tide__sys_map_sparse(uint64_t bytes, uint64_t alignment, uint64_t* out);
 // Frees the memory of pages, which then read as zeros. The second function requests huge pages.
 int tide__sys_purge(uint64_t address, uint64_t bytes);
 void tide__sys_ask_huge_pages(uint64_t address, uint64_t bytes);
+// Children of fork() do not get the range. Otherwise the system copies locked pages for each child.
+void tide__sys_keep_from_children(uint64_t address, uint64_t bytes);
+// Touches every page of a new mapping, with up to `most_threads` threads, the calling one included; 0: up to
+// 16. Uses one for each 8 MiB, and no more than processors. Threads inherit the preferred NUMA node. The
+// first byte of each page becomes 0. The second function returns the number of threads.
+void tide__sys_touch(uint64_t address, uint64_t bytes, uint32_t most_threads);
+uint32_t tide__sys_touch_threads(uint64_t bytes, uint32_t most_threads);
 // Is the address space of the process limited?
 bool tide__sys_has_address_limit(void);
 // Is there a page at every address of a range?

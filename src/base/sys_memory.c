@@ -98,6 +98,55 @@ void tide__sys_ask_huge_pages(uint64_t address, uint64_t bytes) {
   (void)madvise(tide__pointer(address), bytes, MADV_HUGEPAGE);
 }
 
+void tide__sys_keep_from_children(uint64_t address, uint64_t bytes) {
+  (void)madvise(tide__pointer(address), bytes, MADV_DONTFORK);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Touching pages
+
+// The system clears a page at its first use, one page for each thread at a time. Threads take the next unit
+// from a counter, so that one that has to wait for a processor delays the others little. Units are whole huge
+// pages, because two threads that touch the same one would both clear it.
+#define TOUCH_UNIT ((uint64_t)8 << 20)
+enum { TOUCH_THREADS = 16, TOUCH_THREADS_MOST = 128 };
+
+typedef struct touch_work {
+  uint64_t address;
+  uint64_t bytes;
+  uint64_t page_bytes;
+  tide__atomic_u64 done;  // bytes that threads have taken
+} touch_work;
+
+static void* touch_run(void* argument) {
+  touch_work* const work = argument;
+  for (;;) {
+    const uint64_t begin = tide__add_relaxed(&work->done, TOUCH_UNIT);
+    if (begin >= work->bytes) return NULL;
+    const uint64_t end = tide__min(begin + TOUCH_UNIT, work->bytes);
+    for (uint64_t at = begin; at < end; at += work->page_bytes) {
+      *(volatile char*)tide__pointer(work->address + at) = 0;
+    }
+  }
+}
+
+uint32_t tide__sys_touch_threads(uint64_t bytes, uint32_t most) {
+  const uint64_t wanted = most != 0 ? tide__min(most, TOUCH_THREADS_MOST) : TOUCH_THREADS;
+  const uint64_t units = bytes / TOUCH_UNIT + (bytes % TOUCH_UNIT != 0 ? 1 : 0);
+  return (uint32_t)tide__max(1, tide__min(tide__min(wanted, tide__sys_usable_processors()), units));
+}
+
+// If no thread can be started, the calling one does all the work.
+void tide__sys_touch(uint64_t address, uint64_t bytes, uint32_t most_threads) {
+  touch_work work = { .address = address, .bytes = bytes, .page_bytes = tide__sys_page_bytes() };
+  pthread_t threads[TOUCH_THREADS_MOST];
+  const uint32_t wanted = tide__sys_touch_threads(bytes, most_threads) - 1;
+  uint32_t count = 0;
+  while (count < wanted && tide__sys_thread_start(&threads[count], touch_run, &work) == 0) count++;
+  (void)touch_run(&work);
+  while (count > 0) (void)pthread_join(threads[--count], NULL);
+}
+
 bool tide__sys_has_address_limit(void) {
   struct rlimit limit;
   return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;

@@ -7,8 +7,10 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <time.h>
@@ -83,6 +85,17 @@ uint64_t tide__sys_memory_and_swap_bytes(void) {
 uint32_t tide__sys_processors(void) {
   const long count = sysconf(_SC_NPROCESSORS_ONLN);
   return count > 0 ? (uint32_t)count : 1;
+}
+
+// The set has room for 8192 processors. If there are more, the system refuses to fill it.
+uint32_t tide__sys_usable_processors(void) {
+  cpu_set_t sets[8];
+  const int before = errno;
+  memset(sets, 0, sizeof sets);
+  const bool is_known = sched_getaffinity(0, sizeof sets, sets) == 0;
+  errno = before;
+  const int count = is_known ? CPU_COUNT_S(sizeof sets, sets) : 0;
+  return count > 0 ? (uint32_t)count : tide__sys_processors();
 }
 
 int tide__sys_process(void) { return (int)getpid(); }

@@ -88,7 +88,7 @@ DRY_TEST(test_dry_costs__of_raw_and_pinned_memory_depend_on_its_size) {
   PRICE(25000 + 95000 / 2, pinned_alloc, MIB / 2, &small);
   PRICE(25000 + 3 * 95000, pinned_alloc, 3 * MIB, &large);
   PRICE(25000 + 3 * 95000, pinned_release, large);
-  PRICE(25000 + 2 * 95000, pinned_register, buffer, 2 * MIB);
+  PRICE(25000 + 2 * 63000, pinned_register, buffer, 2 * MIB);
   PRICE(25000 + 2 * 95000, pinned_unregister, buffer);
 }
 

@@ -55,8 +55,8 @@ static uint64_t call_cost(const tide_dry_costs* costs, tide_call call, uint64_t 
     case TIDE_CALL_RAW_RELEASE: return bytes <= MIB ? costs->raw_release_small : costs->raw_release_large;
     case TIDE_CALL_PINNED_ALLOC:
     case TIDE_CALL_PINNED_RELEASE:
-    case TIDE_CALL_PINNED_REGISTER:
     case TIDE_CALL_PINNED_UNREGISTER: return per_mib(costs->pinned, costs->pinned_per_mib, bytes);
+    case TIDE_CALL_PINNED_REGISTER: return per_mib(costs->pinned, costs->register_per_mib, bytes);
     case TIDE_CALL_ADDRESS_RESERVE:
     case TIDE_CALL_ADDRESS_RELEASE: return costs->reserve;
     case TIDE_CALL_PHYSICAL_NEW: return costs->physical_new;
