@@ -22,7 +22,7 @@ static void store_make(yard* y, tide_backup kind) {
   if (kind == TIDE_BACKUP_NONE) return;
   T_OK(tide__store_new(y->d, kind, NULL, y->store_bytes, &y->cargo.store));
   T_LE(y->store_bytes, tide__store_bytes(y->cargo.store));
-  y->cargo.store->chunk_bytes = 256 * KIB;
+  y->cargo.store->piece_bytes = 2 * MIB;
   y->cargo.store->slot_bytes = 64 * KIB;
   y->cargo.store->slot_count = 3;
 }
@@ -196,7 +196,7 @@ T_TEST(test_cargo__takes_the_time_of_the_bus_on_dry) {
   for (uint64_t i = 0; i < YARD_PARCELS; i++) yard_add_parcel(&y, i * 128 * MIB, 128 * MIB);
   for (uint64_t i = 0; i < YARD_PARCELS; i++) yard_add_content(&y, i * 128 * MIB, 128 * MIB);
   store_make(&y, TIDE_BACKUP_PINNED);
-  y.cargo.store->chunk_bytes = 32 * MIB;
+  y.cargo.store->piece_bytes = 32 * MIB;
   expect_send(&y);
   expect_fetch(&y);
   T_OK(tide_machine_clock(y.m, &times[0]));
@@ -252,9 +252,9 @@ T_TEST_OVER(test_cargo__reads_what_is_away, yard_stores) {
   yard_close(&y);
 }
 
-// Memory that cannot be locked, from the first chunk on or from a later one.
+// Memory that cannot be locked, from the first piece on or from a later one.
 T_TEST(test_cargo__works_without_locked_memory) {
-  for (uint64_t skip = 0; skip < 6; skip++) {
+  for (uint64_t skip = 0; skip < 4; skip++) {
     t_rng rng = t_rng_new(6);
     yard y;
     tide_fault fault = TIDE_FAULT_INIT;
@@ -375,13 +375,13 @@ T_TEST_OVER(test_cargo__waits_for_memory_to_come_back, yard_stores) {
 
 static void faulty_yard(yard* y, t_rng* rng) {
   yard_open(y, variant_machine(), 32 * MIB, 32 * MIB);
-  for (uint64_t i = 0; i < 12; i++) yard_add_parcel(y, (i * 2 + i / 5) * y->unit, 2 * y->unit);
-  for (uint64_t i = 0; i < 10; i++) {
-    yard_add_content(y, (i * 2 + i / 5) * y->unit + 4096, 2 * y->unit - (i % 5 == 4 ? 4096 : 0));
+  for (uint64_t i = 0; i < 36; i++) yard_add_parcel(y, (i + i / 10) * y->unit, y->unit);
+  for (uint64_t i = 0; i < 20; i++) {
+    yard_add_content(y, (i + i / 10) * y->unit + 4096, y->unit - (i % 10 == 9 ? 4096 : 0));
   }
   yard_write(y, rng);
   store_make(y, variant_backup());
-  y->cargo.group_bytes = 4 * y->unit;
+  y->cargo.group_bytes = 8 * y->unit;
 }
 
 static void fault_from(yard* y, uint64_t skip, uint64_t count, tide_status status) {

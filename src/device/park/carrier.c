@@ -69,7 +69,6 @@ static void events_free(tide_device_cache* device, const tide_event* events, siz
 }
 
 static void carrier_close(tide_device_cache* device, const tide__carrier* carrier) {
-  tide__store_free(carrier->ring);
   events_free(device, &carrier->all, 1);
   events_free(device, &carrier->done, 1);
   events_free(device, carrier->groups, TIDE__CARRIER_EVENTS);
@@ -81,6 +80,7 @@ static void carrier_close(tide_device_cache* device, const tide__carrier* carrie
 void tide__cargo_fini(tide_device_cache* device) {
   tide__carrier* const carrier = device->carrier;
   if (carrier != NULL) {
+    tide__store_free(carrier->ring);
     if (device->machine != NULL) carrier_close(device, carrier);
     tide__heap_release(device->heap, carrier, 1, sizeof *carrier);
     device->carrier = NULL;

@@ -48,8 +48,8 @@ void tide__relay_cut(tide__relay* relay) { relay->is_cut = true; }
 static tide__store* relay_ring(const tide__relay* relay) { return relay->device->carrier->ring; }
 
 static void* slot_of(const tide__relay* relay, size_t run) {
-  uint64_t bytes = relay->store->slot_bytes;
-  return tide__store_window(relay_ring(relay), run % relay->slot_count * bytes, &bytes);
+  const uint64_t slot = run % relay->slot_count;
+  return tide__pointer(relay_ring(relay)->address + slot * relay->store->slot_bytes);
 }
 
 static tide_status slot_synchronize(const tide__relay* relay, size_t run) {
@@ -127,12 +127,13 @@ tide_status tide__relay_start(tide__relay* relay) {
   TIDE_TRY(tide__carrier_close_ring(relay->device));
   TIDE_TRY(tide__store_new(relay->device, TIDE_BACKUP_PINNED, NULL, relay->slot_count * store->slot_bytes,
                            &carrier->ring));
-  carrier->ring->chunk_bytes = store->slot_bytes;
+  carrier->ring->piece_bytes = store->slot_bytes;
   carrier->ring->thread_count = store->thread_count;
   TIDE_TRY(tide__store_prepare(carrier->ring));
   for (uint32_t i = 0; i < relay->slot_count; i++) {
     TIDE_TRY(tide__carrier_mark(relay->device, &carrier->slots[i]));
-    (void)tide__chunk_wait(carrier->ring, i);
+    uint64_t bytes = store->slot_bytes;
+    (void)tide__store_window(carrier->ring, i * bytes, &bytes);
   }
   tide__crew_start(&relay->crew, tide__min(store->thread_count, relay->run_count), relay_run, relay);
   return TIDE_OK;

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "core/capture.h"
+#include "machine/pages.h"
 
-#define CHUNK_BYTES ((uint64_t)32 << 20)
 #define SLOT_BYTES ((uint64_t)16 << 20)
 #define SLOT_COUNT 16
-#define HUGE_PAGE_BYTES ((uint64_t)2 << 20)
 
 static void store_init(tide__store* store, tide_device_cache* device, tide_backup kind, uint64_t bytes) {
   store->device = device;
@@ -19,12 +19,10 @@ static void store_init(tide__store* store, tide_device_cache* device, tide_backu
   store->bytes = tide__round_up(tide__max(bytes, 1), tide__sys_page_bytes());
   store->file = -1;
   store->is_dry = !tide_machine_pinned_memory(device->machine, device->index).is_host;
-  store->chunk_bytes = CHUNK_BYTES;
+  store->piece_bytes = TIDE__PINNED_PIECE_BYTES;
   store->slot_bytes = SLOT_BYTES;
   store->slot_count = SLOT_COUNT;
   store->thread_count = TIDE__CREW_MOST;
-  tide__mutex_init(&store->lock, TIDE__RANK_LEAF);
-  tide__signal_init(&store->changed);
 }
 
 tide_status tide__store_new(tide_device_cache* device, tide_backup kind, const char* folder, uint64_t bytes,
@@ -46,26 +44,50 @@ tide_status tide__store_new(tide_device_cache* device, tide_backup kind, const c
 // The end
 
 static void store_forget(tide__store* store) {
-  const tide_heap* const heap = store->device->heap;
-  tide__heap_release(heap, store->chunks, store->chunk_count, sizeof *store->chunks);
-  tide__signal_fini(&store->changed);
-  tide__mutex_fini(&store->lock);
-  tide__heap_release(heap, store, 1, sizeof *store + store->path_bytes);
+  tide__heap_release(store->device->heap, store, 1, sizeof *store + store->path_bytes);
 }
 
-// Memory that the machine has locked must stay mapped.
+static bool pages_free(tide__store* store) {
+  tide_error before;
+  tide__crew_join(&store->toucher);
+  if (store->range == NULL) {
+    if (store->address != 0) tide__pages_unmap(store->address, store->bytes);
+    return true;
+  }
+  tide__error_keep(&before);
+  const bool is_free = tide__pinned_range_free(store->range) == TIDE_OK;
+  tide__error_restore(&before);
+  return is_free;
+}
+
+// Frees the records of pages that stay with the machine.
+static void pages_forget(tide__store* store) {
+  tide__pinned_range* const range = store->range;
+  tide__crew_join(&store->toucher);
+  if (range == NULL) return;
+  tide__store_release(&range->is_ending, 1);  // pairs with the helpers of the range
+  tide__pinned_range_join(range);
+  tide__heap_release(range->heap, range->states, range->piece_count, sizeof *range->states);
+  tide__heap_release(range->heap, range, 1, sizeof *range);
+}
+
+// Memory that the machine has locked must stay mapped. So must all memory if the allocator could not wait for
+// the copies and has left the machine.
 void tide__store_free(tide__store* store) {
   if (store == NULL) return;
   tide_device_cache* const device = store->device;
-  tide__chunks_stop(store);
-  if (!tide__chunks_unlock(store)) {
+  const bool has_machine = device->machine != NULL;
+  const tide__relaxed relaxed = tide__relax_or_not(device->machine);
+  if (store->file >= 0) tide__sys_file_close(store->file);
+  store->file = -1;
+  if (!has_machine) pages_forget(store);
+  if (!has_machine || pages_free(store)) {
+    store_forget(store);
+  } else {
     store->next = device->stuck_stores;
     device->stuck_stores = store;
-    return;
   }
-  if (store->file >= 0) tide__sys_file_close(store->file);
-  if (store->address != 0) (void)tide__sys_release(store->address, store->bytes);
-  store_forget(store);
+  tide__relax_end(&relaxed);
 }
 
 void tide__stores_retry(tide_device_cache* device) {
@@ -83,6 +105,7 @@ void tide__stores_end(tide_device_cache* device) {
   while (device->stuck_stores != NULL) {
     tide__store* const store = device->stuck_stores;
     device->stuck_stores = store->next;
+    pages_forget(store);
     store_forget(store);
   }
 }
@@ -98,27 +121,15 @@ static tide_status file_open(tide__store* store) {
 }
 
 // On a machine without memory, the addresses have none either.
-static int pages_map(const tide__store* store, uint64_t* out) {
-  const bool is_huge = store->bytes >= HUGE_PAGE_BYTES;
-  const uint64_t alignment = is_huge ? HUGE_PAGE_BYTES : tide__sys_page_bytes();
-  if (store->is_dry) return tide__sys_reserve(store->bytes, alignment, 0, out);
-  const int error = tide__sys_map_sparse(store->bytes, alignment, out);
-  if (error == 0 && is_huge) tide__sys_ask_huge_pages(*out, store->bytes);
-  return error;
-}
-
 static tide_status pages_open(tide__store* store) {
-  const size_t count = (size_t)((store->bytes - 1) / store->chunk_bytes + 1);
-  store->chunks = tide__heap_alloc(store->device->heap, count, sizeof *store->chunks);
-  TIDE_REQUIRE(store->chunks != NULL, TIDE_ERR_NO_MEMORY, "park: no memory for the record of a backup");
-  store->chunk_count = count;
-  const int error = pages_map(store, &store->address);
-  if (error == 0) return TIDE_OK;
-  tide__heap_release(store->device->heap, store->chunks, count, sizeof *store->chunks);
-  store->chunks = NULL;
-  store->chunk_count = 0;
-  return TIDE_FAIL_NATIVE(TIDE_ERR_NO_MEMORY, error, "park: cannot map %llu bytes for a backup: %s",
-                          (unsigned long long)store->bytes, strerror(error));
+  tide_machine* const machine = store->device->machine;
+  const bool is_locked = store->kind == TIDE_BACKUP_PINNED && tide__pages_can_lock(machine);
+  if (store->kind == TIDE_BACKUP_PINNED && !is_locked) tide__store_relaxed(&store->is_refused, 1);
+  if (!is_locked) return tide__pages_map(machine, store->bytes, &store->address);
+  TIDE_TRY(
+      tide__pinned_range_new(machine, store->device->heap, store->bytes, store->piece_bytes, &store->range));
+  store->address = store->range->address;
+  return TIDE_OK;
 }
 
 tide_status tide__store_open(tide__store* store) {
@@ -128,9 +139,35 @@ tide_status tide__store_open(tide__store* store) {
   return TIDE_OK;
 }
 
+// Threads that are started here prefer the NUMA node of the device.
+static void node_prefer(tide__store* store, bool is_preferred) {
+  tide_error before;
+  tide_device_info info = TIDE_DEVICE_INFO_INIT;
+  tide__error_keep(&before);
+  const tide_status status = tide_machine_device_info(store->device->machine, store->device->index, &info);
+  if (status == TIDE_OK && info.numa_node >= 0) tide__sys_prefer_node(is_preferred ? info.numa_node : -1);
+  tide__error_restore(&before);
+}
+
+static void* toucher_run(void* user) {
+  const tide__store* const store = user;
+  tide__sys_touch(store->address, store->bytes, store->thread_count);
+  return NULL;
+}
+
+// Starts to make the pages, in other threads.
+static void pages_make(tide__store* store) {
+  if (store->is_making || store->is_dry || store->address == 0) return;
+  store->is_making = true;
+  node_prefer(store, true);
+  if (store->range != NULL) tide__pinned_range_ahead(store->range, store->thread_count);
+  else tide__crew_start(&store->toucher, 1, toucher_run, store);
+  node_prefer(store, false);
+}
+
 tide_status tide__store_prepare(tide__store* store) {
   TIDE_TRY(tide__store_open(store));
-  if (store->kind != TIDE_BACKUP_FILE) tide__chunks_make(store);
+  pages_make(store);
   return TIDE_OK;
 }
 
@@ -143,24 +180,39 @@ tide_backup tide__store_kind(const tide__store* store) {
 
 uint64_t tide__store_bytes(const tide__store* store) { return store->bytes; }
 
-// The first chunk tells whether the machine locks memory. If not, all threads that touch pages must end before
-// others write there.
-bool tide__store_is_direct(tide__store* store) {
-  if (store->kind == TIDE_BACKUP_PINNED) {
-    tide__chunks_make(store);
-    (void)tide__chunk_wait(store, 0);
+// Touching writes to pages, so those threads must end before others write there.
+static void pages_finish(tide__store* store) {
+  if (store->range != NULL) tide__pinned_range_join(store->range);
+  tide__crew_join(&store->toucher);
+}
+
+// Locks the piece with an offset, unless the machine has refused one before.
+static void piece_lock(tide__store* store, uint64_t offset) {
+  tide_error before;
+  if (store->range == NULL || tide__load_relaxed(&store->is_refused)) return;
+  tide__error_keep(&before);
+  if (tide__pinned_range_lock(store->range, offset, 1) != TIDE_OK) {
+    tide__store_relaxed(&store->is_refused, 1);
+    pages_finish(store);
   }
+  tide__error_restore(&before);
+}
+
+// The first piece tells whether the machine locks memory.
+bool tide__store_is_direct(tide__store* store) {
+  if (store->range != NULL) pages_make(store);
+  piece_lock(store, 0);
   if (store->is_dry || tide__store_kind(store) == TIDE_BACKUP_PINNED) return true;
-  for (size_t i = 0; i < store->chunk_count && store->is_making; i++) (void)tide__chunk_wait(store, i);
+  pages_finish(store);
   return false;
 }
 
-// A copy must not go across the border of two chunks, which the machine has locked one by one.
+// A copy must not go across the border of two pieces.
 void* tide__store_window(tide__store* store, uint64_t offset, uint64_t* bytes) {
-  if (store->kind == TIDE_BACKUP_PINNED) {
-    const size_t chunk = (size_t)(offset / store->chunk_bytes);
-    (void)tide__chunk_wait(store, chunk);
-    *bytes = tide__min(*bytes, (chunk + 1) * store->chunk_bytes - offset);
+  piece_lock(store, offset);
+  if (store->range != NULL) {
+    const uint64_t piece_bytes = store->range->piece_bytes;
+    *bytes = tide__min(*bytes, piece_bytes - offset % piece_bytes);
   }
   return tide__pointer(store->address + offset);
 }

@@ -6,6 +6,7 @@
 #define TIDEMARK_SRC_DEVICE_PARK_STORE_H
 
 #include "device/park/park.h"
+#include "machine/pinned_range.h"
 
 // ---------------------------------------------------------------------------------------------------
 // crew.c: threads that do one job together
@@ -24,41 +25,32 @@ void tide__crew_join(tide__crew* crew);
 // ---------------------------------------------------------------------------------------------------
 // store.c
 
-// The states of a chunk of pages.
-enum { TIDE__CHUNK_NEW, TIDE__CHUNK_LOCKED, TIDE__CHUNK_PLAIN };
-
 struct tide__store {
   tide_device_cache* device;  // borrowed
   struct tide__store* next;   // among those that the machine refused to unlock
   tide_backup kind;           // as asked for
   uint64_t bytes;             // whole pages
+  tide__pinned_range* range;  // owned; pages that are locked piece by piece; NULL: none
   uint64_t address;           // of its pages; 0: none
   int file;                   // -1: none
   bool is_open;
-  bool is_dry;  // its addresses have no memory
+  bool is_dry;     // its addresses have no memory
+  bool is_making;  // threads lock or touch its pages ahead
   // The sizes of its parts; they may be changed before it is opened.
-  uint64_t chunk_bytes;  // of pages that are locked in one call
+  uint64_t piece_bytes;  // of pages that are locked in one call
   uint64_t slot_bytes;   // of the ring through which contents go that are not locked
   uint32_t slot_count;
   uint32_t thread_count;
-  // Pages are made by threads, chunk by chunk: see chunks.c.
-  tide__mutex lock;      // guards what follows
-  tide__signal changed;  // a chunk was made
-  uint8_t* chunks;       // owned; their states
-  size_t chunk_count;
-  size_t next_chunk;  // to be made
-  bool is_making;
-  bool is_ending;
-  tide__atomic_u32 is_refused;  // a chunk could not be locked
-  tide__atomic_u64 unlocked;    // how many chunks were taken to be unlocked
-  tide__crew makers;
+  tide__atomic_u32 is_refused;  // the machine refused to lock a piece
+  tide__crew toucher;           // touches pages that are not to be locked
   size_t path_bytes;
   char path[];  // of the folder
 };
 
 // Makes the file, or maps the pages. Errors: TIDE_ERR_NO_MEMORY.
 tide_status tide__store_open(tide__store* store);
-// Can the machine copy to and from its pages at the full speed of the bus? The store is open.
+// Can the machine copy to and from its pages at the full speed of the bus? The store is open. If not, no
+// thread makes pages any more.
 bool tide__store_is_direct(tide__store* store);
 // The address of an offset, and how many of `*bytes` the machine can copy there at once. Waits for the pages.
 void* tide__store_window(tide__store* store, uint64_t offset, uint64_t* bytes);
@@ -67,17 +59,5 @@ tide_status tide__store_write(tide__store* store, uint64_t offset, uint64_t byte
 void tide__stores_retry(tide_device_cache* device);
 // The same at the end of the allocator: frees the records of those that are still refused.
 void tide__stores_end(tide_device_cache* device);
-
-// ---------------------------------------------------------------------------------------------------
-// chunks.c: touches and locks pages
-
-// Starts to make all chunks, in other threads. Without threads, chunks are made when they are waited for.
-void tide__chunks_make(tide__store* store);
-// Waits until a chunk is made, and returns its state.
-uint8_t tide__chunk_wait(tide__store* store, size_t chunk);
-// Ends the threads. The chunks that they have not made stay new.
-void tide__chunks_stop(tide__store* store);
-// Unlocks all chunks. False if the machine refuses some of them.
-bool tide__chunks_unlock(tide__store* store);
 
 #endif
