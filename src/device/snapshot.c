@@ -129,6 +129,8 @@ static tide_segment_info range_describe(const device_visit* s, const tide__block
     .is_large = !segment->is_small,
     .is_expandable = segment->is_expandable,
     .ordinal = segment->ordinal,
+    .tag = tide__pool_tag(lane->pool),
+    .is_parked = tide__load_relaxed(&lane->pool->is_parked) != 0,
   };
 }
 

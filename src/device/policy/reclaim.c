@@ -455,7 +455,7 @@ static tide_status pool_trim_at_gate(tide_device_cache* device, tide_pool number
 // While a scope is open nothing is waited for, and nothing of the default pool is given back.
 static tide_status trim_at_gate(tide_device_cache* device, tide_pool number, uint64_t keep_bytes,
                                 const tide__call_context* context) {
-  const bool is_capturing = tide__has_scopes(device) && !tide__device_options(device)->captures_by_stream;
+  const bool is_capturing = tide__has_captures(device) && !tide__device_options(device)->captures_by_stream;
   if (number != TIDE_POOL_DEFAULT) return pool_trim_at_gate(device, number, is_capturing, context);
   const pool_walk pools = { .has_default = !is_capturing };
   if (!is_capturing) TIDE_TRY(tide__timeline_wait(device, NULL, context));

@@ -207,7 +207,7 @@ void tide__strays_retry(tide_device_cache* device) {
 // used after all: both are safe, which the machine is told by the mode RELAXED.
 static tide_status relax(const tide__request* request, tide__relaxed* out) {
   *out = (tide__relaxed){ NULL, TIDE_CAPTURE_GLOBAL };
-  return request->has_scopes ? tide__relax(request->device->machine, out) : TIDE_OK;
+  return request->has_captures ? tide__relax(request->device->machine, out) : TIDE_OK;
 }
 
 static tide_status memory_alloc_relaxed(const tide__request* request, void** out) {
