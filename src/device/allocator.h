@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // The structures of the device allocator. The functions on them are declared by its rooms: lane, stream,
-// segment, policy, torch, tide, share. docs/architecture.md says which room may use which.
+// segment, park, policy, torch, tide, share. docs/architecture.md says which room may use which.
 //
 //   tide_device_cache        one allocator: pools, the map of addresses, waiting blocks, statistics, history
 //     pool             the default one and private ones; memory never moves from one to another
@@ -391,6 +391,8 @@ struct tide_device_cache {
   bool lacks_record_all;         // the machine has no event_record_all
   tide__atomic_u64 crowds;       // the number of crowds so far: see marks.c
   tide__atomic_u64 crowds_over;  // the work of all crowds up to this number has passed
+  // Owned; what parking needs of the machine; NULL before its first use.
+  struct tide__carrier* carrier;
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;

@@ -8,6 +8,7 @@
 #include "device/torch/torch.h"
 #include "device/lane/settings.h"
 #include "device/options.h"
+#include "device/park/park.h"
 #include "device/segment/virtual.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -362,6 +363,7 @@ static void memory_tell_end(tide_device_cache* device) {
 // Gives all memory back that the machine takes; the records of the rest are freed.
 static void memory_destroy(tide_device_cache* device) {
   uncached_destroy(device);
+  tide__cargo_fini(device);
   tide__kept_close_all(device);
   tide__imports_close(device);
   pool_destroy(device, &device->default_pool);

@@ -31,7 +31,7 @@ tide_status tide__store_read(tide__store* store, uint64_t offset, uint64_t bytes
 // ---------------------------------------------------------------------------------------------------
 // cargo.c: away and back
 
-// A mapped range with physical memory of its own. While it is away it has none.
+// A mapped range with physical memory of its own. While it is away it has none. Without bytes, it is none.
 typedef struct tide__parcel {
   uint64_t address;
   uint64_t bytes;
@@ -53,6 +53,9 @@ typedef struct tide__cargo {
   tide__content* contents;
   size_t content_count;
   tide__store* store;  // NULL: contents are discarded
+  // When they are fetched, adjacent parcels become one handle of up to so many bytes; 0: as they were.
+  uint64_t handle_bytes;
+  uint64_t group_bytes;  // of adjacent parcels that are mapped or unmapped in one call; 0: 32 MiB
 } tide__cargo;
 
 typedef struct tide__cargo_count {
@@ -68,8 +71,9 @@ tide_status tide__cargo_send(tide_device_cache* device, tide__cargo* cargo, tide
 
 // Fetches all parcels that are away: makes and maps memory with access for the device and its peers, and
 // copies contents back. On failure, those that it fetched are away again, and the store still has everything.
-// `*out_done` is an event behind the last copy, owned by the cargo's stream; NULL: the contents are there.
-// The store must live until the event has passed.
+// With `handle_bytes`, the first parcel of those that became one has all of their bytes; the others have 0.
+// `*out_done` is an event behind the last copy, NULL: the contents are there. The allocator owns the event, and
+// the next fetch records it again. The store must live until it has passed.
 tide_status tide__cargo_fetch(tide_device_cache* device, tide__cargo* cargo, tide__cargo_count* out,
                               tide_event* out_done);
 
