@@ -3,6 +3,7 @@
 //
 // Requests and releases: serving a request from cached memory, what happens when none fits, and taking blocks
 // back. A request that finds cached memory takes one lock, that of its lane.
+#include "device/park/park.h"
 #include "device/tide/tcache.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ static inline void request_init(tide__request* request, tide_device_cache* devic
 
 // Chooses the pool by the open scopes. A graph may use memory of the pool later that is idle then, if the
 // stream is captured. So it is noted with the pool; also if the machine does not say.
-__attribute__((noinline)) static void request_choose_pool(tide__request* request) {
+static void request_choose_pool(tide__request* request) {
   tide_device_cache* const device = request->device;
   request->has_captures = tide__has_captures(device);
   request->is_capturing = tide__is_capturing(device, request->stream);
@@ -87,6 +88,14 @@ __attribute__((noinline)) static void request_choose_pool(tide__request* request
   }
 }
 
+// What scopes, and contents of parked memory that are on their way back, mean for a request.
+__attribute__((noinline)) static tide_status request_take_detour(tide__request* request, uint32_t detours,
+                                                                 bool is_external) {
+  if ((detours & TIDE__HAS_SCOPES) != 0) request_choose_pool(request);
+  if ((detours & TIDE__HAS_ARRIVAL) == 0) return TIDE_OK;
+  return tide__arrival_await(request->device, request->pool, request->stream, is_external);
+}
+
 // The first steps of every request: frees blocks whose work is done, and chooses the pool and the lane.
 ALWAYS_INLINE tide_status request_begin(tide__request* request, bool is_external) {
   tide_device_cache* const device = request->device;
@@ -95,7 +104,9 @@ ALWAYS_INLINE tide_status request_begin(tide__request* request, bool is_external
   request->gate_turn = tide__load_acquire(&device->gate_turn);         // pairs with tide__gate_leave
   if ((detours & TIDE__RECORDS) != 0) request->context = tide__context_now(device, TIDE_HISTORY_STATE);
   request->pool = &device->default_pool;
-  if ((detours & TIDE__HAS_SCOPES) != 0) request_choose_pool(request);
+  if ((detours & (TIDE__HAS_SCOPES | TIDE__HAS_ARRIVAL)) != 0) {
+    TIDE_TRY(request_take_detour(request, detours, is_external));
+  }
   const bool is_waiting = tide__load_relaxed(&device->waits.waiting) != 0;
   if (is_waiting && !request->is_capturing) {
     tide__ignore(tide__timeline_poll(device, &request->context));

@@ -244,6 +244,7 @@ typedef struct tide__lane {
   bool is_unlisted;              // external, and in the default pool: not in the table; see external.c
   uint64_t stream_number;        // of such a stream; 0: unknown; under the pools lock, like
   uint32_t guests;               // requests on the stream that are being served
+  uint64_t arrival_number;       // of the last arrival that its stream waits for; with the gate
 } tide__lane;
 
 enum { TIDE__MAGAZINES = 64, TIDE__LANE_CACHES = 8 };
@@ -318,9 +319,9 @@ enum {
   TIDE__IS_UNCACHED = 8,
   TIDE__IS_AUDITED = 16,
   TIDE__HAS_NO_TCACHES = 32,
-  TIDE__IS_INHERITED = 64,    // this process is a child of the one that made the allocator
-  TIDE__HAS_CAPTURES = 128,   // scopes are open that are not regions
-  TIDE__HAS_FETCH = 256       // contents of parked memory are on their way back: see tide/unpark.c
+  TIDE__IS_INHERITED = 64,   // this process is a child of the one that made the allocator
+  TIDE__HAS_CAPTURES = 128,  // scopes are open that are not regions
+  TIDE__HAS_ARRIVAL = 256    // contents of parked memory are on their way back: see park/arrivals.c
 };
 
 // Memory of another process that is open here.
@@ -393,6 +394,9 @@ struct tide_device_cache {
   tide__atomic_u64 crowds_over;  // the work of all crowds up to this number has passed
   // Owned; what parking needs of the machine; NULL before its first use.
   struct tide__carrier* carrier;
+  struct tide__backup* backups;  // owned; in use or kept: see park/backups.c
+  tide_event arrival;            // of the carrier: contents are there when it has passed; NULL: they are
+  uint64_t arrival_number;       // of the last one
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;

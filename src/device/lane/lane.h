@@ -57,6 +57,8 @@ void tide__totals_count(tide_device_cache* device, size_t field_offset, uint64_t
   tide__totals_count((device), offsetof(tide_device_stats, field), (count))
 #define TIDE__COUNT(device, field) TIDE__COUNT_MANY(device, field, 1)
 void tide__totals_oversize(tide_device_cache* device, bool is_rise);
+// Memory of a kind (a TIDE_STAT_...) was parked, or is not any more.
+void tide__totals_park(tide_device_cache* device, int kind, int64_t bytes);
 
 // ---------------------------------------------------------------------------------------------------
 // history.c
@@ -125,6 +127,10 @@ static inline bool tide__pool_is_used(tide_device_cache* device, const tide__poo
 void tide__pool_choose(tide__request* request);
 static inline void tide__pool_leave(tide_device_cache* device, tide__pool* pool) {
   tide__pools_leave(&device->pools, &pool->base);
+}
+// Is its memory away, or about to be? The caller has the gate.
+static inline bool tide__pool_is_away(const tide__pool* pool) {
+  return pool->parked != NULL || pool->is_moving;
 }
 static inline const char* tide__pool_tag(tide__pool* pool) { return tide__load_relaxed(&pool->tag); }
 // Drops private pools that have neither users nor memory.

@@ -149,8 +149,10 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_no_split(tide_device_cac
   tide__pool_base* found = NULL;
   TIDE_TRY(device_check(device, "device_pool_set_no_split"));
   TIDE_TRY(tide__pools_lock(&device->pools, pool, false, "device_pool_set_no_split", &found));
-  tide__store_relaxed(&tide__pool_of(found)->no_split, 1);
+  const bool is_parked = tide__load_relaxed(&tide__pool_of(found)->is_parked) != 0;
+  if (!is_parked) tide__store_relaxed(&tide__pool_of(found)->no_split, 1);
   tide__mutex_unlock(&device->pools_lock);
+  TIDE_REQUIRE(!is_parked, TIDE_ERR_STATE, "device_pool_set_no_split: pool %u is parked", pool);
   return TIDE_OK;
 }
 

@@ -59,8 +59,7 @@ tide_status tide_device_pool_set_tag(tide_device_cache* device, tide_pool pool, 
   TIDE__REQUIRE_OWN(device, "device_pool_set_tag");
   TIDE_TRY(tide__tag_keep(device, "device_pool_set_tag", tag, &kept));
   (void)tide__gate_enter(device);  // pools are parked by their tags
-  const tide_status status =
-      tide__pools_lock(&device->pools, pool, false, "device_pool_set_tag", &found);
+  const tide_status status = tide__pools_lock(&device->pools, pool, false, "device_pool_set_tag", &found);
   bool is_parked = false;
   if (status == TIDE_OK) {
     tide__pool* const own = tide__pool_of(found);
