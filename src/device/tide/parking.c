@@ -293,6 +293,7 @@ tide_status tide__pools_park(tide_device_cache* device, tide__pool_list list, co
                              const tide__call_context* context, tide_park_result* out) {
   park_call call = { .device = device, .list = list, .order = order, .context = context };
   call.freight.device = device;
+  if (list.count == 0) return TIDE_OK;
   TIDE_TRY(captures_check(device, "device_park"));
   tide__gate_settle(device);
   for (size_t i = 0; i < list.count; i++) TIDE_TRY(pool_check(device, list.pools[i]));
