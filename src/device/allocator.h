@@ -394,9 +394,10 @@ struct tide_device_cache {
   tide__atomic_u64 crowds_over;  // the work of all crowds up to this number has passed
   // Owned; what parking needs of the machine; NULL before its first use.
   struct tide__carrier* carrier;
-  struct tide__backup* backups;  // owned; in use or kept: see park/backups.c
-  tide_event arrival;            // of the carrier: contents are there when it has passed; NULL: they are
-  uint64_t arrival_number;       // of the last one
+  struct tide__backup* backups;      // owned; in use or kept: see park/backups.c
+  tide_event arrival;                // of the carrier: contents are there when it has passed; NULL: they are
+  uint64_t arrival_number;           // of the last one
+  struct tide__store* stuck_stores;  // owned; backups that the machine refused to unlock; tried again later
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;

@@ -150,15 +150,7 @@ static tide_status order_read(tide_device_cache* device, const char* call, const
   return TIDE_OK;
 }
 
-// Takes a backup that was kept, and waits for the thread that makes it.
-static void backup_take(tide_device_cache* device, tide__park_order* order) {
-  (void)tide__gate_enter(device);
-  order->backup = tide__backup_take(device, &order->wish);
-  tide__gate_leave(device);
-  if (order->backup != NULL) tide__backup_wait(order->backup);
-}
-
-static tide_status park_at_gate(tide_device_cache* device, const char* tag, const tide__park_order* order,
+static tide_status park_at_gate(tide_device_cache* device, const char* tag, tide__park_order* order,
                                 tide_park_result* out) {
   const tide__call_context context = context_of(device);
   tag_pools found;
@@ -167,7 +159,9 @@ static tide_status park_at_gate(tide_device_cache* device, const char* tag, cons
   const tide__pool_list all = { found.pools, found.count };
   if (status == TIDE_OK) status = tide__pools_wait(device, all, "device_park");
   if (status == TIDE_OK) {
+    order->backup = tide__backup_take(device, &order->wish);
     status = tide__pools_park(device, pools_select(&found, false), order, &context, out);
+    if (order->backup != NULL) tide__backup_leave(device, order->backup);
   }
   pools_leave(device, &found);
   return status;
@@ -181,10 +175,8 @@ tide_status tide_device_park(tide_device_cache* device, const char* tag, const t
   if (out != NULL) tide__sized_clear(out);
   TIDE_TRY(call_check(device, "device_park", tag));
   TIDE_TRY(order_read(device, "device_park", tag, options, &order));
-  backup_take(device, &order);
   (void)tide__gate_enter(device);
   const tide_status status = park_at_gate(device, tag, &order, &result);
-  if (order.backup != NULL) tide__backup_leave(device, order.backup);
   tide__gate_leave(device);
   tide__history_tell(&device->history);
   if (status == TIDE_OK && out != NULL) return tide__sized_write("device_park", &result, out, sizeof result);
@@ -252,7 +244,7 @@ static tide_status prepare_at_gate(tide_device_cache* device, const char* tag,
   }
   if (backup != NULL) {
     backup->is_kept = true;
-    tide__backup_prepare(backup);
+    tide__ignore(tide__store_prepare(backup->store));  // tried again when it is used
     tide__backup_leave(device, backup);
   }
   pools_leave(device, &found);

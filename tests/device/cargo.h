@@ -78,13 +78,15 @@ static inline void yard_add_content(yard* y, uint64_t offset, uint64_t bytes) {
   y->store_bytes += bytes;
 }
 
-// Fills the contents at random, and remembers them.
+// Fills the contents at random, and remembers them. Every 8 bytes differ.
 static inline void yard_write(yard* y, t_rng* rng) {
   for (size_t i = 0; i < y->cargo.content_count; i++) {
     const tide__content* const content = &y->contents[i];
     uint8_t* const truth = y->truth + (content->address - y->address);
-    const uint64_t salt = t_rng_next(rng) | 1;
-    for (uint64_t k = 0; k < content->bytes; k++) truth[k] = (uint8_t)((k * salt) >> 24 ^ k);
+    uint64_t word = t_rng_next(rng);
+    for (uint64_t k = 0; k < content->bytes; k += 8, word += 0x9e3779b97f4a7c15u) {
+      memcpy(truth + k, &word, tide__min(8, content->bytes - k));
+    }
     if (yard_has_memory(y)) memcpy(tide__pointer(content->address), truth, content->bytes);
   }
 }

@@ -5,7 +5,6 @@
 // kept or made ahead for the next time. One list has them all, and changes with the gate.
 #include <string.h>
 
-#include "base/sys.h"
 #include "device/park/park.h"
 
 static bool folder_is_same(const char* a, const char* b) {
@@ -48,25 +47,6 @@ tide_status tide__backup_new(tide_device_cache* device, const tide__backup_wish*
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Making ahead
-
-// If it fails, the memory is asked for again when the store is used.
-static void* prepare_run(void* user) {
-  tide__ignore(tide__store_prepare(((tide__backup*)user)->store));
-  return NULL;
-}
-
-void tide__backup_prepare(tide__backup* backup) {
-  backup->has_thread = tide__sys_thread_start(&backup->thread, prepare_run, backup) == 0;
-  if (!backup->has_thread) (void)prepare_run(backup);
-}
-
-void tide__backup_wait(tide__backup* backup) {
-  if (backup->has_thread) (void)pthread_join(backup->thread, NULL);
-  backup->has_thread = false;
-}
-
-// ---------------------------------------------------------------------------------------------------
 // The end of a backup
 
 void tide__backup_share(tide__backup* backup) { backup->users++; }
@@ -87,7 +67,6 @@ static void backups_free(tide_device_cache* device, bool (*ends)(const tide__bac
       continue;
     }
     *place = backup->next;
-    tide__backup_wait(backup);
     tide__store_free(backup->store);
     tide__heap_release(device->heap, backup, 1, sizeof *backup);
   }

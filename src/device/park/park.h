@@ -7,8 +7,6 @@
 #ifndef TIDEMARK_SRC_DEVICE_PARK_PARK_H
 #define TIDEMARK_SRC_DEVICE_PARK_PARK_H
 
-#include <pthread.h>
-
 #include "device/segment/virtual.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -17,11 +15,12 @@
 // Host memory or a file for a number of bytes. A store is used by one thread at a time.
 typedef struct tide__store tide__store;
 
-// Makes a store. Its memory is made when it is used, or ahead by tide__store_prepare(), in another thread.
+// Makes a store. Its memory is made when it is used, or ahead by tide__store_prepare(), in other threads.
 // `folder` is for a file.
 tide_status tide__store_new(tide_device_cache* device, tide_backup kind, const char* folder, uint64_t bytes,
                             tide__store** out);
 tide_status tide__store_prepare(tide__store* store);
+// Waits for the thread that prepares it. No copy may be under way. NULL is a no-op.
 void tide__store_free(tide__store* store);
 tide_backup tide__store_kind(const tide__store* store);  // pageable, where pinned memory cannot be locked
 uint64_t tide__store_bytes(const tide__store* store);    // for contents; what it really takes, when made
@@ -79,8 +78,8 @@ tide_status tide__cargo_send(tide_device_cache* device, tide__cargo* cargo, tide
 tide_status tide__cargo_fetch(tide_device_cache* device, tide__cargo* cargo, tide__cargo_count* out,
                               tide_event* out_done);
 
-// The stream, events and staging memory that parking uses, made when they are needed, kept by the allocator;
-// frees them at its end.
+// Frees the stream and the events that parking uses, and stores that could not be freed, at the end of the
+// allocator.
 void tide__cargo_fini(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
@@ -97,8 +96,6 @@ typedef struct tide__backup {
   uint32_t users;             // pools whose contents are in it, or calls that work with it
   bool is_kept;               // it stays without users
   tide__store* store;         // owned
-  bool has_thread;            // that makes its memory
-  pthread_t thread;
 } tide__backup;
 
 // Which backup a call wants.
@@ -108,14 +105,11 @@ typedef struct tide__backup_wish {
   uint32_t kind;
 } tide__backup_wish;
 
-// A kept backup, or NULL: the caller is its user. Wait for its thread before it is used, without the gate.
+// A kept backup, or NULL: the caller is its user.
 tide__backup* tide__backup_take(tide_device_cache* device, const tide__backup_wish* wish);
-void tide__backup_wait(tide__backup* backup);
 // A new one, with the caller as its user.
 tide_status tide__backup_new(tide_device_cache* device, const tide__backup_wish* wish, uint64_t bytes,
                              tide__backup** out);
-// Makes its memory in another thread, or at once if there can be none.
-void tide__backup_prepare(tide__backup* backup);
 // A user more, and one less. Without users it is freed when no copy reads from it any more, or kept.
 void tide__backup_share(tide__backup* backup);
 void tide__backup_leave(tide_device_cache* device, tide__backup* backup);

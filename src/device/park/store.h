@@ -7,20 +7,77 @@
 
 #include "device/park/park.h"
 
+// ---------------------------------------------------------------------------------------------------
+// crew.c: threads that do one job together
+
+enum { TIDE__CREW_MOST = 12 };
+
+typedef struct tide__crew {
+  pthread_t threads[TIDE__CREW_MOST];
+  uint32_t count;
+} tide__crew;
+
+// Starts threads, no more than processors; there may be none. Joining them waits until all have returned.
+void tide__crew_start(tide__crew* crew, uint64_t wanted, void* (*run)(void*), void* user);
+void tide__crew_join(tide__crew* crew);
+
+// ---------------------------------------------------------------------------------------------------
+// store.c
+
+// The states of a chunk of pages.
+enum { TIDE__CHUNK_NEW, TIDE__CHUNK_LOCKED, TIDE__CHUNK_PLAIN };
+
 struct tide__store {
   tide_device_cache* device;  // borrowed
-  tide_backup kind;
-  uint64_t bytes;    // whole pages
-  uint64_t address;  // of its pages; 0: none
-  int file;          // -1: none
+  struct tide__store* next;   // among those that the machine refused to unlock
+  tide_backup kind;           // as asked for
+  uint64_t bytes;             // whole pages
+  uint64_t address;           // of its pages; 0: none
+  int file;                   // -1: none
   bool is_open;
   bool is_dry;  // its addresses have no memory
+  // The sizes of its parts; they may be changed before it is opened.
+  uint64_t chunk_bytes;  // of pages that are locked in one call
+  uint64_t slot_bytes;   // of the ring through which contents go that are not locked
+  uint32_t slot_count;
+  uint32_t thread_count;
+  // Pages are made by threads, chunk by chunk: see chunks.c.
+  tide__mutex lock;      // guards what follows
+  tide__signal changed;  // a chunk was made
+  uint8_t* chunks;       // owned; their states
+  size_t chunk_count;
+  size_t next_chunk;  // to be made
+  bool is_making;
+  bool is_ending;
+  tide__atomic_u32 is_refused;  // a chunk could not be locked
+  tide__atomic_u64 unlocked;    // how many chunks were taken to be unlocked
+  tide__crew makers;
   size_t path_bytes;
   char path[];  // of the folder
 };
 
 // Makes the file, or maps the pages. Errors: TIDE_ERR_NO_MEMORY.
 tide_status tide__store_open(tide__store* store);
+// Can the machine copy to and from its pages at the full speed of the bus? The store is open.
+bool tide__store_is_direct(tide__store* store);
+// The address of an offset, and how many of `*bytes` the machine can copy there at once. Waits for the pages.
+void* tide__store_window(tide__store* store, uint64_t offset, uint64_t* bytes);
 tide_status tide__store_write(tide__store* store, uint64_t offset, uint64_t bytes, const void* source);
+// Tries again to free the stores whose memory the machine refused to unlock.
+void tide__stores_retry(tide_device_cache* device);
+// The same at the end of the allocator: frees the records of those that are still refused.
+void tide__stores_end(tide_device_cache* device);
+
+// ---------------------------------------------------------------------------------------------------
+// chunks.c: touches and locks pages
+
+// Starts to make all chunks, in other threads. Without threads, chunks are made when they are waited for.
+void tide__chunks_make(tide__store* store);
+// Waits until a chunk is made, and returns its state.
+uint8_t tide__chunk_wait(tide__store* store, size_t chunk);
+// Ends the threads. The chunks that they have not made stay new.
+void tide__chunks_stop(tide__store* store);
+// Unlocks all chunks. False if the machine refuses some of them.
+bool tide__chunks_unlock(tide__store* store);
 
 #endif
