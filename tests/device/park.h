@@ -97,7 +97,11 @@ static inline void known_expect(tide_machine* m, const known* k) {
   T_OK(tide_machine_copy(m, 0, k->stream, copy, k->block.address, k->bytes));
   T_OK(tide_machine_stream_synchronize(m, 0, k->stream));
   for (size_t i = 0; i < quarter * QUARTERS; ++i) {
-    if (copy[i] != k->values[i / quarter]) {
+    // All bytes of a quarter are equal if each equals the next one.
+    if (i % quarter == 0 && copy[i] == k->values[i / quarter] &&
+        memcmp(&copy[i], &copy[i + 1], quarter - 1) == 0)
+      i += quarter - 1;
+    else if (copy[i] != k->values[i / quarter]) {
       T_FAIL("byte %zu of %zu is %u and should be %u", i, k->bytes, copy[i], k->values[i / quarter]);
     }
   }
