@@ -102,7 +102,7 @@ typedef struct tide_device_options {
   // gives memory back for it. It is counted in num_oom_rejections [throw_on_cudamalloc_oom].
   bool rejects_early;
   // The allocator behaves as inside a capture only while the stream of a request is captured, not while any
-  // scope is open. So an open scope alone does not keep it from giving memory back [captures_by_stream].
+  // scope is open that is not a region. So an open scope alone does not keep it from giving memory back [captures_by_stream].
   bool captures_by_stream;
   // The addresses that an expandable segment reserves [expandable_segments_reserve]; default and maximum: 9/8
   // of the device's memory.
@@ -293,7 +293,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_close_stream(tide_device_cache* 
 TIDE_API tide_memory tide_device_memory(tide_device_cache* device, tide_stream stream);
 
 // Checks which announced work is done, and frees the blocks that waited for it. Allocating polls by itself.
-// Does nothing while a scope is open, unless captures_by_stream is on.
+// Does nothing while a scope is open that is not a region, unless captures_by_stream is on.
 TIDE_API tide_status tide_device_poll(tide_device_cache* device);
 
 // Gives idle memory back to the machine until at most `keep_bytes` of it are left, after waiting for
@@ -346,8 +346,8 @@ TIDE_API char* tide_size_text(uint64_t bytes, char text[TIDE_SIZE_TEXT]);
 // nothing behind. A graph that will use memory of its capture is a user: call tide_device_pool_retain().
 //
 // A scope sends requests to a pool. While any scope of an allocator is open that is not a region, the
-// allocator behaves as inside a capture: it does not poll, does not give memory back to find some, and released blocks with announced
-// work wait until the last scope is closed.
+// allocator behaves as inside a capture: it does not poll, does not give memory back to find some, and
+// released blocks with announced work wait until the last such scope is closed.
 
 typedef struct tide_pool_options {
   uint32_t size;    // set by TIDE_POOL_OPTIONS_INIT
@@ -682,6 +682,8 @@ typedef struct tide_device_stats {
   TIDE_DEVICE_COUNTER_MAP(TIDE_COUNTER_FIELD)
 #undef TIDE_COUNTER_FIELD
   uint64_t max_split_bytes;  // when the allocator was made
+  // Physical memory of parked pools that was given back and comes back: not reserved, but in use.
+  tide_stat parked_bytes[TIDE_STAT_KINDS];
 } tide_device_stats;
 #define TIDE_DEVICE_STATS_INIT TIDE_SIZED(tide_device_stats)
 

@@ -15,7 +15,7 @@
 // Host memory or a file for a number of bytes. A store is used by one thread at a time.
 typedef struct tide__store tide__store;
 
-// Makes a store. Its memory is made when it is used, or ahead by tide__store_prepare(), in another thread.
+// Makes a store. Its memory is made when it is used, or ahead by tide__store_prepare(), in other threads.
 // `folder` is for a file.
 tide_status tide__store_new(tide_device_cache* device, tide_backup kind, const char* folder, uint64_t bytes,
                             tide__store** out);
@@ -81,5 +81,69 @@ tide_status tide__cargo_fetch(tide_device_cache* device, tide__cargo* cargo, tid
 // Frees the stream and the events that parking uses, and stores that could not be freed, at the end of the
 // allocator.
 void tide__cargo_fini(tide_device_cache* device);
+
+// ---------------------------------------------------------------------------------------------------
+// backups.c: stores in use, kept, and made ahead
+
+// A store with contents of pools that were parked together, or one that is kept for the next time. Records
+// change with the gate.
+typedef struct tide__backup {
+  struct tide__backup* next;  // of the allocator
+  const char* tag;            // of the call that made it; "": all tags
+  const char* folder;         // for a file; NULL: the default
+  uint32_t kind;              // a tide_backup, as asked for
+  uint64_t bytes;             // of contents for which it has room
+  uint32_t users;             // pools whose contents are in it, or calls that work with it
+  bool is_kept;               // it stays without users
+  tide__store* store;         // owned
+} tide__backup;
+
+// Which backup a call wants.
+typedef struct tide__backup_wish {
+  const char* tag;
+  const char* folder;
+  uint32_t kind;
+} tide__backup_wish;
+
+// A kept backup, or NULL: the caller is its user.
+tide__backup* tide__backup_take(tide_device_cache* device, const tide__backup_wish* wish);
+// A new one, with the caller as its user.
+tide_status tide__backup_new(tide_device_cache* device, const tide__backup_wish* wish, uint64_t bytes,
+                             tide__backup** out);
+// A user more, and one less. Without users it is freed when no copy reads from it any more, or kept.
+void tide__backup_share(tide__backup* backup);
+void tide__backup_leave(tide_device_cache* device, tide__backup* backup);
+// Frees backups that are not needed any more, and those that are kept for a tag or below it.
+void tide__backups_sweep(tide_device_cache* device);
+void tide__backups_trim(tide_device_cache* device, const char* tag);
+void tide__backups_fini(tide_device_cache* device);
+
+// ---------------------------------------------------------------------------------------------------
+// arrivals.c: streams that wait for contents
+
+// Streams that are to wait, each once.
+typedef struct tide__stream_set {
+  tide_stream* streams;  // owned
+  size_t count;
+  size_t capacity;
+} tide__stream_set;
+
+// Finds the streams that use memory of the allocator and exist: those on which blocks are handed out, those
+// that are announced for such blocks, the default stream, and a list that the caller knows. Closed streams
+// and external ones are left out.
+// Errors: TIDE_ERR_CAPTURE if one of them is captured; TIDE_ERR_NO_MEMORY.
+tide_status tide__streams_find(tide_device_cache* device, const tide_stream* more, size_t more_count,
+                               tide__stream_set* out);
+void tide__streams_free(tide_device_cache* device, tide__stream_set* set);
+// Makes them wait for an event behind the last copy. Other streams wait at their next request. Where a stream
+// cannot wait, the host does. The caller has the gate.
+tide_status tide__arrival_begin(tide_device_cache* device, tide_event event, const tide__stream_set* set);
+// Has everything arrived? The caller has the gate.
+bool tide__arrival_is_over(tide_device_cache* device);
+// Waits for it on the host. The caller has the gate.
+tide_status tide__arrival_wait(tide_device_cache* device);
+// Makes the stream of a request wait, if it does not yet. With no gate.
+tide_status tide__arrival_await(tide_device_cache* device, tide__pool* pool, tide_stream stream,
+                                bool is_external);
 
 #endif
