@@ -150,14 +150,18 @@ static void pool_note_arrival(tide_device_cache* device, tide__pool* pool, const
   }
 }
 
-tide_status tide__arrival_begin(tide_device_cache* device, tide_event event, const tide__stream_set* set) {
-  if (event == NULL) return TIDE_OK;
-  const tide_error before = *tide_last_error();
-  tide_status status = TIDE_OK;
+void tide__arrival_note(tide_device_cache* device, tide_event event) {
+  if (event == NULL) return;
   device->arrival = event;
   device->arrival_number++;
+}
+
+tide_status tide__arrival_begin(tide_device_cache* device, const tide__stream_set* set) {
+  if (device->arrival == NULL) return TIDE_OK;
+  const tide_error before = *tide_last_error();
+  tide_status status = TIDE_OK;
   for (size_t i = 0; i < set->count && status == TIDE_OK; i++) {
-    status = tide_machine_stream_wait(device->machine, device->index, set->streams[i], event);
+    status = tide_machine_stream_wait(device->machine, device->index, set->streams[i], device->arrival);
   }
   if (status != TIDE_OK) {
     tide__error_restore(&before);

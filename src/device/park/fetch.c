@@ -63,14 +63,16 @@ tide_status tide__trip_fetch(tide__cargo_trip* trip, tide_event* out_done) {
   tide_status status = tide__way_open(trip, true);
   if (status == TIDE_OK) status = groups_queue(trip);
   if (status == TIDE_OK) status = way_finish(trip, out_done);
+  bool is_busy = false;  // copies may still be under way
   if (status != TIDE_OK) {
     const tide_error before = *tide_last_error();
-    tide__ignore(tide__way_close(trip));
+    is_busy = tide__way_close(trip) != TIDE_OK;
     tide__error_restore(&before);
   }
   for (size_t i = 0; i < trip->group_count; i++) {
     tide__cargo_group* const group = &trip->groups[i];
     if (group->mapping == NULL) continue;
+    group->mapping->is_busy = is_busy;
     if (status == TIDE_OK) group_arrive(trip, group);
     else (void)tide__mapping_end(trip->device, group->mapping);
     group->mapping = NULL;

@@ -136,12 +136,15 @@ typedef struct tide__stream_set {
 tide_status tide__streams_find(tide_device_cache* device, const tide_stream* more, size_t more_count,
                                tide__stream_set* out);
 void tide__streams_free(tide_device_cache* device, tide__stream_set* set);
-// Makes them wait for an event behind the last copy. Other streams wait at their next request. Where a stream
-// cannot wait, the host does. The caller has the gate.
-tide_status tide__arrival_begin(tide_device_cache* device, tide_event event, const tide__stream_set* set);
-// Has everything arrived? The caller has the gate.
+// Contents are there when an event has passed; NULL: they are there now. The caller has the gate, as for the
+// next three.
+void tide__arrival_note(tide_device_cache* device, tide_event event);
+// Makes streams wait for all contents that are on their way. Other streams wait at their next request. Where a
+// stream cannot wait, the host does.
+tide_status tide__arrival_begin(tide_device_cache* device, const tide__stream_set* set);
+// Has everything arrived?
 bool tide__arrival_is_over(tide_device_cache* device);
-// Waits for it on the host. The caller has the gate.
+// Waits for it on the host.
 tide_status tide__arrival_wait(tide_device_cache* device);
 // Makes the stream of a request wait, if it does not yet. With no gate.
 tide_status tide__arrival_await(tide_device_cache* device, tide__pool* pool, tide_stream stream,

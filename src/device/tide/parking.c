@@ -391,13 +391,12 @@ static tide__store* freight_store(const tide__freight* freight) {
   return pool != NULL && pool->parked->backup != NULL ? pool->parked->backup->store : NULL;
 }
 
-static tide_status freight_fetch(const unpark_call* call, tide__freight* freight, tide_event* event,
-                                 tide_park_result* out) {
+static tide_status freight_fetch(const unpark_call* call, tide__freight* freight, tide_park_result* out) {
   tide__cargo cargo = tide__freight_cargo(freight, freight_store(freight));
   tide__cargo_count count = { 0, 0 };
   tide_event done = NULL;
   TIDE_TRY(tide__cargo_fetch(call->device, &cargo, &count, &done));
-  if (done != NULL) *event = done;
+  tide__arrival_note(call->device, done);
   out->physical_bytes += count.physical_bytes;
   out->copied_bytes += count.copied_bytes;
   out->block_bytes += freight->block_bytes;
@@ -405,12 +404,12 @@ static tide_status freight_fetch(const unpark_call* call, tide__freight* freight
 }
 
 // If the device has no memory left, idle memory of other pools goes back first.
-static tide_status freights_fetch(const unpark_call* call, tide_event* event, tide_park_result* out) {
+static tide_status freights_fetch(const unpark_call* call, tide_park_result* out) {
   for (size_t i = 0; i < call->freight_count; i++) {
-    tide_status status = freight_fetch(call, &call->freights[i], event, out);
+    tide_status status = freight_fetch(call, &call->freights[i], out);
     if (status == TIDE_ERR_NO_MEMORY) {
       TIDE_TRY(idle_give_back(call));
-      status = freight_fetch(call, &call->freights[i], event, out);
+      status = freight_fetch(call, &call->freights[i], out);
     }
     TIDE_TRY(status);
   }
@@ -547,11 +546,10 @@ static void freights_return(const unpark_call* call) {
 }
 
 static tide_status unpark_fetch(unpark_call* call, tide_park_result* out) {
-  tide_event event = NULL;
   TIDE_TRY(limit_check(call));
-  tide_status status = freights_fetch(call, &event, out);
+  tide_status status = freights_fetch(call, out);
   if (status == TIDE_OK) status = lost_list(call);
-  if (status == TIDE_OK) status = tide__arrival_begin(call->device, event, &call->streams);
+  if (status == TIDE_OK) status = tide__arrival_begin(call->device, &call->streams);
   if (status == TIDE_OK && call->order->waits) status = tide__arrival_wait(call->device);
   if (status == TIDE_OK) unpark_commit(call);
   else freights_return(call);
