@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// How fast memory is parked and unparked, beside a plain copy of the same run and beside the way of other tools: a
-// synchronous copy for each block into memory of tide_machine_pinned_alloc().
+// How fast memory is parked and unparked, beside a plain copy of the same run and beside the way of other
+// tools: a synchronous copy for each block into memory of tide_machine_pinned_alloc().
 //
 //   tidemark_bench_park [--machine host|dry|cuda] [--mib N] [--least MIB] [--most MIB] [--idle PERCENT]
-//                       [--backup pinned|pageable|file] [--folder PATH] [--rounds N] [--peer-mib N] [--no-check]
+//                       [--backup pinned|pageable|file] [--folder PATH] [--rounds N] [--peer-mib N]
+//                       [--no-check]
 //
-// Blocks of random sizes are allocated in a tagged pool, and some of them are released again, so that a part of
-// the memory is idle. Every byte is checked after it came back. On dry, times are those of the virtual clock.
+// Blocks of random sizes are allocated in a tagged pool, and some of them are released again, so that a part
+// of the memory is idle. Every byte is checked after it came back. On dry, times are those of the virtual
+// clock.
 #define _GNU_SOURCE
 
 #include <math.h>

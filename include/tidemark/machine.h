@@ -584,8 +584,8 @@ TIDE_API void tide_machine_fault_clear(tide_machine* machine);
 // Control of the dry machine (TIDE_ERR_UNSUPPORTED on others)
 //
 // Each call costs the virtual time of tide_dry_costs. Work on a stream takes no time, except copies between
-// host and device, and that of tide_dry_work(). The clock moves by the cost of calls, by tide_dry_advance(), and by _synchronize calls,
-// which move it to the end of the work that they wait for.
+// host and device, and that of tide_dry_work(). The clock moves by the cost of calls, by tide_dry_advance(),
+// and by _synchronize calls, which move it to the end of the work that they wait for.
 
 // Advances the virtual clock.
 TIDE_API TIDE_NODISCARD tide_status tide_dry_advance(tide_machine* machine, uint64_t ns);

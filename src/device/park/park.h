@@ -74,8 +74,8 @@ tide_status tide__cargo_send(tide_device_cache* device, tide__cargo* cargo, tide
 // Fetches all parcels that are away: makes and maps memory with access for the device and its peers, and
 // copies contents back. On failure, those that it fetched are away again, and the store still has everything.
 // With `handle_bytes`, the first parcel of those that became one has all of their bytes; the others have 0.
-// `*out_done` is an event behind the last copy, NULL: the contents are there. The allocator owns the event, and
-// the next fetch records it again. The store must live until it has passed.
+// `*out_done` is an event behind the last copy, NULL: the contents are there. The allocator owns the event,
+// and the next fetch records it again. The store must live until it has passed.
 tide_status tide__cargo_fetch(tide_device_cache* device, tide__cargo* cargo, tide__cargo_count* out,
                               tide_event* out_done);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Room `park`: sends parcels away. Copies of later groups are queued before an earlier group goes, so that the
-// stream never waits for the host. A thread gives physical memory back meanwhile.
+// Room `park`: sends parcels away. Copies of later groups are queued before an earlier group goes, so that
+// the stream never waits for the host. A thread gives physical memory back meanwhile.
 #include "core/capture.h"
 #include "device/park/trip.h"
 

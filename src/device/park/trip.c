@@ -5,8 +5,8 @@
 #include "device/park/trip.h"
 
 #define GROUP_BYTES ((uint64_t)32 << 20)
-// A part of the ring has contents of so many groups at most. Fewer than there are events: a group must not have
-// to wait for contents of a group that waits for it.
+// A part of the ring has contents of so many groups at most. They are fewer than there are events: a group
+// must not have to wait for contents of a group that waits for it.
 #define GROUPS_IN_RUN 8
 
 // ---------------------------------------------------------------------------------------------------

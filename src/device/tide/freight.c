@@ -202,6 +202,7 @@ static bool is_joined(const tide__parcel* parcel) { return parcel->bytes == 0 &&
 static size_t home_settle_locked(tide__freight* freight, const tide__freight_home* home, bool stays_parked) {
   tide__home* const own = home->segment->home;
   size_t kept = 0;
+  if (home->parcel_count == 0) return 0;  // it was not listed
   for (size_t k = 0; k < home->parcel_count; k++) {
     const tide__parcel* const parcel = &freight->parcels[home->parcel + k];
     tide__handle* const handle = own->handles[k];
