@@ -69,7 +69,7 @@ static void take_and_fill(yard* y, uint64_t bytes) {
 // Contents
 
 T_TEST_OVER(test_cargo__comes_back_as_it_was, yard_names) {
-  const size_t rounds = t_scaled(4);
+  const size_t rounds = t_scaled_alone(4);
   for (uint64_t round = 0; round < rounds; round++) {
     t_rng rng = t_rng_new(round);
     yard y;
@@ -105,6 +105,29 @@ T_TEST_OVER(test_cargo__joins_adjacent_parcels, yard_names) {
   }
   expect_send(&y);
   expect_fetch(&y);
+  yard_close(&y);
+}
+
+// Two reservations may lie side by side: on dry, addresses follow each other.
+T_TEST(test_cargo__joins_nothing_across_reservations) {
+  yard y;
+  void* next = NULL;
+  tide__cargo_count count;
+  yard_open(&y, "dry", 32 * MIB, 4 * MIB);
+  T_OK(tide_machine_address_reserve(y.m, 0, 4 * MIB, 0, NULL, &next));
+  T_EQ(tide__address(next), y.address + y.bytes);
+  for (uint64_t i = 0; i < 4; i++) yard_add_parcel(&y, y.bytes - 2 * y.unit + i * y.unit, y.unit);
+  y.parcels[0].is_first = y.parcels[2].is_first = true;
+  yard_add_content(&y, y.bytes - y.unit, y.unit);
+  yard_add_content(&y, y.bytes, y.unit);
+  store_make(&y, TIDE_BACKUP_PINNED);
+  y.cargo.handle_bytes = 8 * y.unit;
+  expect_send(&y);
+  T_OK(fetch(&y, &count));
+  T_EQ(y.parcels[0].bytes, 2 * y.unit);
+  T_EQ(y.parcels[2].bytes, 2 * y.unit);
+  expect_send(&y);
+  T_OK(tide_machine_address_release(y.m, next, 4 * MIB));
   yard_close(&y);
 }
 

@@ -55,6 +55,7 @@ typedef struct tide__relay {
   size_t run_capacity;
   bool is_cut;  // the next run begins
   uint32_t slot_count;
+  uint64_t slot_bytes;
   size_t run;         // that is being queued
   uint64_t run_done;  // bytes of it
   size_t written;     // runs that are known to be in the store

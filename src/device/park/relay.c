@@ -6,7 +6,9 @@
 // thread that queues copies does that itself.
 #include "device/park/carrier.h"
 
+#include "base/sys.h"
 #include "core/capture.h"
+#include "machine/pages.h"
 
 // The states of a run. To a store: free, queued, done. From a store: free, ready, queued.
 enum { RUN_FREE, RUN_READY, RUN_QUEUED, RUN_DONE, RUN_LOST };
@@ -49,7 +51,7 @@ static tide__store* relay_ring(const tide__relay* relay) { return relay->device-
 
 static void* slot_of(const tide__relay* relay, size_t run) {
   const uint64_t slot = run % relay->slot_count;
-  return tide__pointer(relay_ring(relay)->address + slot * relay->store->slot_bytes);
+  return tide__pointer(relay_ring(relay)->address + slot * relay->slot_bytes);
 }
 
 static tide_status slot_synchronize(const tide__relay* relay, size_t run) {
@@ -116,6 +118,17 @@ static void* relay_run(void* user) {
   return NULL;
 }
 
+// No larger than the largest run needs. No slot goes across the border of two pieces of the ring, which have
+// at least 2 MiB.
+static uint64_t slot_bytes_needed(const tide__relay* relay) {
+  uint64_t most = 0;
+  uint64_t bytes = tide__sys_page_bytes();
+  for (size_t i = 0; i < relay->run_count; i++) most = tide__max(most, relay->runs[i].bytes);
+  if (most > TIDE__PAGES_HUGE_BYTES) return tide__round_up(most, TIDE__PAGES_HUGE_BYTES);
+  while (bytes < most) bytes *= 2;
+  return bytes;
+}
+
 // The events are made before threads see them. The ring of an earlier call is there only if it could not be
 // closed.
 tide_status tide__relay_start(tide__relay* relay) {
@@ -123,16 +136,17 @@ tide_status tide__relay_start(tide__relay* relay) {
   const tide__store* const store = relay->store;
   relay->slot_count =
       (uint32_t)tide__min(tide__min(store->slot_count, TIDE__CARRIER_SLOTS), relay->run_count);
+  relay->slot_bytes = slot_bytes_needed(relay);
   if (relay->slot_count == 0) return TIDE_OK;
   TIDE_TRY(tide__carrier_close_ring(relay->device));
-  TIDE_TRY(tide__store_new(relay->device, TIDE_BACKUP_PINNED, NULL, relay->slot_count * store->slot_bytes,
+  TIDE_TRY(tide__store_new(relay->device, TIDE_BACKUP_PINNED, NULL, relay->slot_count * relay->slot_bytes,
                            &carrier->ring));
-  carrier->ring->piece_bytes = store->slot_bytes;
+  carrier->ring->piece_bytes = relay->slot_bytes;
   carrier->ring->thread_count = store->thread_count;
   TIDE_TRY(tide__store_prepare(carrier->ring));
   for (uint32_t i = 0; i < relay->slot_count; i++) {
     TIDE_TRY(tide__carrier_mark(relay->device, &carrier->slots[i]));
-    uint64_t bytes = store->slot_bytes;
+    uint64_t bytes = relay->slot_bytes;
     (void)tide__store_window(carrier->ring, i * bytes, &bytes);
   }
   tide__crew_start(&relay->crew, tide__min(store->thread_count, relay->run_count), relay_run, relay);
