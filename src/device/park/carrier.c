@@ -9,6 +9,7 @@ tide_status tide__carrier_open(tide_device_cache* device) {
     device->carrier = tide__heap_alloc(device->heap, 1, sizeof *device->carrier);
     TIDE_REQUIRE(device->carrier != NULL, TIDE_ERR_NO_MEMORY, "park: no memory for its records");
   }
+  if (device->carrier->is_unsettled) return tide__carrier_drain(device);
   if (device->carrier->stream != NULL) return TIDE_OK;
   return tide_machine_stream_new(device->machine, device->index, TIDE_STREAM_NON_BLOCKING, 0,
                                  &device->carrier->stream);
@@ -50,6 +51,7 @@ tide_status tide__carrier_drain(tide_device_cache* device) {
     status = tide_machine_stream_synchronize(device->machine, device->index, device->carrier->stream);
     if (status == TIDE_OK) break;
   }
+  device->carrier->is_unsettled = status != TIDE_OK;
   return status;
 }
 

@@ -20,8 +20,10 @@ typedef struct tide__carrier {
   tide_event groups[TIDE__CARRIER_EVENTS];
   tide_event slots[TIDE__CARRIER_SLOTS];
   tide__store* ring;  // owned; NULL: none
+  bool is_unsettled;  // waiting for copies failed: some may still be under way
 } tide__carrier;
 
+// Makes the stream. If waiting for copies failed before, waits again.
 tide_status tide__carrier_open(tide_device_cache* device);
 // Makes an event of the carrier, if need be, and records the end of its stream.
 tide_status tide__carrier_mark(tide_device_cache* device, tide_event* event);

@@ -37,6 +37,7 @@ typedef struct tide__parcel {
   uint64_t address;
   uint64_t bytes;
   tide_physical physical;  // owned by the caller's records; NULL: away
+  bool is_first;           // of its reservation: no call reaches across it
 } tide__parcel;
 
 // A range whose contents matter, inside parcels; a range may go across the border of two that are adjacent.

@@ -14,7 +14,7 @@
 
 static bool group_takes(const tide__cargo_group* group, const tide__parcel* parcel, size_t index,
                         uint64_t most) {
-  return group->end == index && group->address + group->bytes == parcel->address &&
+  return !parcel->is_first && group->end == index && group->address + group->bytes == parcel->address &&
          group->bytes + parcel->bytes <= most;
 }
 

@@ -96,7 +96,7 @@ static void home_add_parcels_locked(tide__freight* freight, tide__freight_home* 
   for (size_t i = 0; i < own->count; i++) {
     const tide__handle* const handle = own->handles[i];
     freight->parcels[freight->parcel_count++] =
-        (tide__parcel){ handle->address, handle->bytes, handle->physical };
+        (tide__parcel){ handle->address, handle->bytes, handle->physical, i == 0 };
   }
 }
 
@@ -194,17 +194,43 @@ uint64_t tide__freight_away_bytes(const tide__freight* freight) {
   return bytes;
 }
 
+// Has the parcel become a part of the one before it?
+static bool is_joined(const tide__parcel* parcel) { return parcel->bytes == 0 && parcel->physical == NULL; }
+
+// Takes over which handles have memory. Those that became a part of others are moved behind the end. Returns
+// how many.
+static size_t home_settle_locked(tide__freight* freight, const tide__freight_home* home, bool stays_parked) {
+  tide__home* const own = home->segment->home;
+  size_t kept = 0;
+  for (size_t k = 0; k < home->parcel_count; k++) {
+    const tide__parcel* const parcel = &freight->parcels[home->parcel + k];
+    tide__handle* const handle = own->handles[k];
+    if (is_joined(parcel)) {
+      if (handle->is_odd) own->odd_count--;
+      continue;
+    }
+    if (parcel->bytes != 0) handle->bytes = parcel->bytes;
+    handle->physical = parcel->physical;
+    handle->is_mapped = handle->physical != NULL && !stays_parked;
+    tide__handle_note_locked(freight->device, handle);
+    own->handles[k] = own->handles[kept];
+    own->handles[kept++] = handle;
+  }
+  own->count = kept;
+  return home->parcel_count - kept;
+}
+
 void tide__freight_settle(tide__freight* freight, bool stays_parked) {
+  const tide_heap* const heap = freight->device->heap;
   for (size_t i = 0; i < freight->home_count; i++) {
     const tide__freight_home* const home = &freight->homes[i];
+    const tide__home* const own = home->segment->home;
     tide__mutex_lock(&home->segment->lane->lock);
-    for (size_t k = 0; k < home->parcel_count; k++) {
-      tide__handle* const handle = home->segment->home->handles[k];
-      handle->physical = freight->parcels[home->parcel + k].physical;
-      handle->is_mapped = handle->physical != NULL && !stays_parked;
-      tide__handle_note_locked(freight->device, handle);
-    }
+    const size_t joined = home_settle_locked(freight, home, stays_parked);
     tide__mutex_unlock(&home->segment->lane->lock);
+    for (size_t k = 0; k < joined; k++) {
+      tide__heap_release(heap, own->handles[own->count + k], 1, sizeof(tide__handle));
+    }
   }
 }
 
@@ -214,7 +240,7 @@ static void home_each_range(const tide__freight* freight, const tide__freight_ho
   uint64_t to = 0;
   for (size_t i = home->parcel; i < home->parcel + home->parcel_count; i++) {
     const tide__parcel* const parcel = &freight->parcels[i];
-    if ((parcel->physical == NULL) != is_away) continue;
+    if (is_joined(parcel) || (parcel->physical == NULL) != is_away) continue;
     if (parcel->address != to) {
       if (from < to) function(freight->device, home->segment, from, to, context);
       from = parcel->address;

@@ -56,7 +56,8 @@ uint64_t tide__freight_content_bytes(const tide__freight* freight);
 tide_status tide__freight_reload(tide__freight* freight);
 // The bytes of parcels that are away.
 uint64_t tide__freight_away_bytes(const tide__freight* freight);
-// Writes into the handles which of them have memory. Those that have are mapped, unless `stays_parked`.
+// Writes into the handles which of them have memory. Those that have are mapped, unless `stays_parked`. Handles
+// that came back as a part of others are gone. The last call for a freight that looks at handles.
 void tide__freight_settle(tide__freight* freight, bool stays_parked);
 // Calls a function for each range of adjacent parcels of one home, which are there or away.
 typedef void (*tide__range_fn)(tide_device_cache* device, const tide__segment* segment, uint64_t from,
@@ -69,7 +70,8 @@ static inline tide__cargo tide__freight_cargo(tide__freight* freight, tide__stor
                         .parcel_count = freight->parcel_count,
                         .contents = freight->contents,
                         .content_count = store != NULL ? freight->content_count : 0,
-                        .store = store };
+                        .store = store,
+                        .handle_bytes = tide__device_options(freight->device)->tide_most_handle_bytes };
 }
 
 // Takes wholly idle handles of a parked pool out of its homes: they need not come back. False if that failed

@@ -487,9 +487,12 @@ static void handles_count(tide_device_cache* device, const tide__freight* freigh
   const tide__segment* const segment = home->segment;
   uint64_t from = 0;
   uint64_t to = 0;
+  bool is_there = false;  // a handle that became a part of the one before it is where that one is
   for (size_t i = 0; i < home->parcel_count; i++) {
     const tide__handle* const handle = segment->home->handles[i];
-    if (handle->physical != NULL || freight->parcels[home->parcel + i].physical == NULL) continue;
+    const tide__parcel* const parcel = &freight->parcels[home->parcel + i];
+    if (parcel->bytes != 0 || parcel->physical != NULL) is_there = parcel->physical != NULL;
+    if (handle->physical != NULL || !is_there) continue;
     if (handle->address != to) {
       if (from < to) totals_unpark(device, segment, from, to, context);
       from = handle->address;
