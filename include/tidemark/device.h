@@ -799,6 +799,7 @@ typedef struct tide_oom {
   uint32_t pin_count;
   tide_oom_rung rungs[TIDE_OOM_RUNGS];  // in the order they were tried
   tide_oom_pin pins[TIDE_OOM_PINS];     // of the request's pool, the one with the most idle memory first
+  uint64_t parked_bytes;                // physical memory of parked pools, which is not reserved
 } tide_oom;
 
 // The report of the calling thread's last request that ran out of memory; its `size` is 0 if there was none.
