@@ -522,7 +522,8 @@ typedef enum tide_backup {
 typedef struct tide_park_options {
   uint32_t size;    // set by TIDE_PARK_OPTIONS_INIT
   uint32_t backup;  // a tide_backup
-  // What a request in a parked pool does: unpark the pool first, or fail with TIDE_ERR_STATE.
+  // What a request in a parked pool does: unpark the pool first, or fail with TIDE_ERR_STATE. Inside a capture
+  // it fails in any case, with TIDE_ERR_CAPTURE.
   bool unparks_on_request;
   // The backup's memory stays when the tag is unparked, for the next time: see tide_device_trim_backups().
   bool keeps_backup;
@@ -551,18 +552,23 @@ typedef struct tide_park_result {
 // call returns when the memory was given back. Wholly idle memory of a pool goes back, too, and does not
 // return when the pool is unparked, unless a capture has used the pool.
 // Errors: TIDE_ERR_HANDLE if no pool has the tag; TIDE_ERR_UNSUPPORTED for a pool that cannot be parked;
-//         TIDE_ERR_STATE for memory that is shared with other processes, and while a scope of one of the
-//         pools is open; TIDE_ERR_CAPTURE while a capture is under way; TIDE_ERR_NO_MEMORY for the backup;
-//         TIDE_ERR_MACHINE. After an error everything is as it was. If memory had gone that cannot be taken
-//         again, the pool stays parked with its backup, and the error says so: nothing is lost.
+//         TIDE_ERR_STATE for memory that is shared with other processes or lent to the default pool
+//         (use_on_oom), while a scope of one of the pools is open, and inside an observer that hears of the
+//         parking of the same pool; TIDE_ERR_CAPTURE while a scope is open that is not a region, or a stream
+//         is captured that uses the allocator's memory; TIDE_ERR_NO_MEMORY for the backup; TIDE_ERR_MACHINE.
+//         After an error everything is as it was; only idle memory may have gone, and contents that were to
+//         be discarded. If memory had gone that cannot be taken again, the pools stay parked with their
+//         backup, and the error says so: nothing is lost.
 TIDE_API TIDE_NODISCARD tide_status tide_device_park(tide_device_cache* device, const char* tag,
                                                      const tide_park_options* options, tide_park_result* out);
 
 typedef struct tide_unpark_options {
   uint32_t size;  // set by TIDE_UNPARK_OPTIONS_INIT
   bool waits;     // the call returns only when the contents are back
-  // Streams that use the memory and that the allocator does not know. All streams on which it ever allocated,
-  // and the default stream, always wait for the contents. Borrowed during the call.
+  // Streams that use the memory and on which no block of the allocator is handed out. Those on which one is,
+  // those announced for one by tide_device_record(), and the default stream always wait for the contents.
+  // Others may be destroyed, and are not called; each waits at its next request. The same holds for closed
+  // and external streams. Borrowed during the call.
   const tide_stream* streams;
   size_t stream_count;
   // (optional) Called for each block that is handed out and whose contents are lost, because its backup could
@@ -581,9 +587,9 @@ typedef struct tide_unpark_options {
 // contents back. With a pinned backup, the streams wait for the copies on the device, and the host does not
 // wait unless `waits`. Idle memory of other pools goes back first where the device or the limit requires it.
 // A tag without a parked pool is not an error.
-// Errors: TIDE_ERR_HANDLE if no pool has the tag; TIDE_ERR_NO_MEMORY; TIDE_ERR_CAPTURE while a capture is
-//         under way; TIDE_ERR_MACHINE. After an error the pools are parked as before. If only a backup could
-//         not be read, the result is TIDE_OK with `lost_bytes`.
+// Errors: TIDE_ERR_HANDLE if no pool has the tag; TIDE_ERR_NO_MEMORY; TIDE_ERR_CAPTURE and TIDE_ERR_STATE as
+//         for tide_device_park(); TIDE_ERR_MACHINE. After an error the pools are parked as before. If only a
+//         backup could not be read, the result is TIDE_OK with `lost_bytes`.
 TIDE_API TIDE_NODISCARD tide_status tide_device_unpark(tide_device_cache* device, const char* tag,
                                                        const tide_unpark_options* options,
                                                        tide_park_result* out);
@@ -799,6 +805,7 @@ typedef struct tide_oom {
   uint32_t pin_count;
   tide_oom_rung rungs[TIDE_OOM_RUNGS];  // in the order they were tried
   tide_oom_pin pins[TIDE_OOM_PINS];     // of the request's pool, the one with the most idle memory first
+  uint64_t parked_bytes;                // physical memory of parked pools, which is not reserved
 } tide_oom;
 
 // The report of the calling thread's last request that ran out of memory; its `size` is 0 if there was none.

@@ -196,7 +196,7 @@ tide_status tide__arrival_await(tide_device_cache* device, tide__pool* pool, tid
   TIDE_TRY(tide__lane_find(device, pool, stream, &lane));
   (void)tide__gate_enter(device);
   const bool has_waited = !is_external && lane->arrival_number == device->arrival_number;
-  if (device->arrival != NULL && !has_waited && !tide__arrival_is_over(device)) {
+  if (!tide__arrival_is_over(device) && !has_waited) {
     status = stream_await(device, stream);
     if (status == TIDE_OK) lane->arrival_number = device->arrival_number;
   }
