@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Room `park`: where contents are kept while their memory is away: locked pages, ordinary pages, or a file.
-#include "device/park/store.h"
+#include "device/park/carrier.h"
 
 #include <string.h>
 
@@ -71,6 +71,16 @@ static void pages_forget(tide__store* store) {
   tide__heap_release(range->heap, range, 1, sizeof *range);
 }
 
+// Waits again for copies, if waiting for them failed before.
+static bool copies_are_over(tide_device_cache* device) {
+  tide_error before;
+  if (device->carrier == NULL || !device->carrier->is_unsettled) return true;
+  tide__error_keep(&before);
+  const bool is_over = tide__carrier_drain(device) == TIDE_OK;
+  tide__error_restore(&before);
+  return is_over;
+}
+
 // Memory that the machine has locked must stay mapped. So must all memory if the allocator could not wait for
 // the copies and has left the machine.
 void tide__store_free(tide__store* store) {
@@ -81,7 +91,7 @@ void tide__store_free(tide__store* store) {
   if (store->file >= 0) tide__sys_file_close(store->file);
   store->file = -1;
   if (!has_machine) pages_forget(store);
-  if (!has_machine || pages_free(store)) {
+  if (!has_machine || (copies_are_over(device) && pages_free(store))) {
     store_forget(store);
   } else {
     store->next = device->stuck_stores;
