@@ -102,7 +102,8 @@ typedef struct tide_device_options {
   // gives memory back for it. It is counted in num_oom_rejections [throw_on_cudamalloc_oom].
   bool rejects_early;
   // The allocator behaves as inside a capture only while the stream of a request is captured, not while any
-  // scope is open that is not a region. So an open scope alone does not keep it from giving memory back [captures_by_stream].
+  // scope is open that is not a region. So an open scope alone does not keep it from giving memory back
+  // [captures_by_stream].
   bool captures_by_stream;
   // The addresses that an expandable segment reserves [expandable_segments_reserve]; default and maximum: 9/8
   // of the device's memory.
@@ -522,8 +523,8 @@ typedef enum tide_backup {
 typedef struct tide_park_options {
   uint32_t size;    // set by TIDE_PARK_OPTIONS_INIT
   uint32_t backup;  // a tide_backup
-  // What a request in a parked pool does: unpark the pool first, or fail with TIDE_ERR_STATE. Inside a capture
-  // it fails in any case, with TIDE_ERR_CAPTURE.
+  // What a request in a parked pool does: unpark the pool first, or fail with TIDE_ERR_STATE. Inside a
+  // capture it fails in any case, with TIDE_ERR_CAPTURE.
   bool unparks_on_request;
   // The backup's memory stays when the tag is unparked, for the next time: see tide_device_trim_backups().
   bool keeps_backup;

@@ -362,8 +362,8 @@ static void tiles_join_at(tide__layout* layout, uint64_t address) {
   if (tile != NULL && tile->state == TIDE_BLOCK_INACTIVE) (void)tile_merge(layout, tile);
 }
 
-// The memory of a range goes, and its blocks stay. False if nothing is in use there, or it is not a range of one
-// span.
+// The memory of a range goes, and its blocks stay. False if nothing is in use there, or it is not a range of
+// one span.
 static bool range_park(tide__layout* layout, uint64_t from, uint64_t to) {
   if (!range_is_used(layout, from, to)) return false;
   tide__span* span = range_find(layout, from, to, false);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the tests of parking share: pools with tags, and blocks of which every byte is known. A block is filled in
-// four quarters, each with a value of its own, by work that is queued on the block's stream.
+// What the tests of parking share: pools with tags, and blocks of which every byte is known. A block is
+// filled in four quarters, each with a value of its own, by work that is queued on the block's stream.
 #ifndef TIDEMARK_TESTS_DEVICE_PARK_H
 #define TIDEMARK_TESTS_DEVICE_PARK_H
 

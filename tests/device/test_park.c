@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Parking: contents and addresses after unparking, what is copied, figures, requests and releases while parked,
-// and what is refused.
+// Parking: contents and addresses after unparking, what is copied, figures, requests and releases while
+// parked, and what is refused.
 #include "device/park.h"
 
 #define PARK_TEST(function) DEVICE_TEST_OVER(function, device_tide)
@@ -145,7 +145,8 @@ PARK_TEST(test_park__a_captured_pool_returns_whole_and_its_graph_replays) {
 
 static const char* const tide_emulated[] = { "host tide", "dry tide", NULL };
 
-// Nearly all of the device is parked; another allocator takes it, and as long as it holds it, nothing returns.
+// Nearly all of the device is parked; another allocator takes it, and as long as it holds it, nothing
+// returns.
 DEVICE_TEST_OVER(test_park__another_allocator_uses_the_memory_meanwhile, tide_emulated) {
   const tide_pool pool = tagged(d, "weights");
   known blocks[4];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Parking: backups that are kept, made ahead, read and lost; what observers, histories and snapshots show; streams
-// that wait for contents; other devices.
+// Parking: backups that are kept, made ahead, read and lost; what observers, histories and snapshots show;
+// streams that wait for contents; other devices.
 #include "device/park.h"
 
 #define PARK_TEST(function) DEVICE_TEST_OVER(function, device_tide)
@@ -293,8 +293,8 @@ PARK_TEST(test_park__a_snapshot_shows_what_is_parked) {
 // ---------------------------------------------------------------------------------------------------
 // Streams and devices
 
-// Work on streams that hold blocks, on announced ones, on the default stream and on those of the call is queued
-// at once; each copy finds the contents.
+// Work on streams that hold blocks, on announced ones, on the default stream and on those of the call is
+// queued at once; each copy finds the contents.
 DEVICE_TEST_OVER(test_park__streams_wait_for_the_contents, tide_host) {
   enum { STREAMS = 5 };
   const tide_pool pool = tagged(d, "weights");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The ledger on recordings in which live memory is unmapped and mapped again: reserved bytes fall and rise, and
-// the blocks stay. Recordings are made by hand, and by an allocator that parks, also from their middle on.
+// The ledger on recordings in which live memory is unmapped and mapped again: reserved bytes fall and rise,
+// and the blocks stay. Recordings are made by hand, and by an allocator that parks, also from their middle
+// on.
 #include "device/park.h"
 #include "tidemark/ledger.h"
 
@@ -132,8 +133,9 @@ static void recorder_step(recorder* r) {
   }
 }
 
-// The ledger of a snapshot ends with what the allocator says. In one that does not begin at the start, blocks may
-// be released of which nothing else is known: those of handles that were parked before and did not come back.
+// The ledger of a snapshot ends with what the allocator says. In one that does not begin at the start, blocks
+// may be released of which nothing else is known: those of handles that were parked before and did not come
+// back.
 static void expect_same(tide_device_cache* d, bool is_whole) {
   tide_trace* trace = NULL;
   T_OK(tide_trace_new(NULL, &trace));

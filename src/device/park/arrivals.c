@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Room `park`: streams that wait for contents on their way back. A stream may be destroyed when no block of it is
-// handed out. So only streams that must exist are called when an arrival begins; each other stream waits at its
-// next request, when it exists. Until the arrival is over, a detour leads requests here.
+// Room `park`: streams that wait for contents on their way back. A stream may be destroyed when no block of
+// it is handed out. So only streams that must exist are called when an arrival begins; each other stream
+// waits at its next request, when it exists. Until the arrival is over, a detour leads requests here.
 #include "core/capture.h"
 #include "device/park/park.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Room `park`: the backups of an allocator, which are stores with contents of parked pools, or stores that are
-// kept or made ahead for the next time. One list has them all, and changes with the gate.
+// Room `park`: the backups of an allocator, which are stores with contents of parked pools, or stores that
+// are kept or made ahead for the next time. One list has them all, and changes with the gate.
 #include <string.h>
 
 #include "device/park/park.h"

@@ -139,8 +139,8 @@ void tide__streams_free(tide_device_cache* device, tide__stream_set* set);
 // Contents are there when an event has passed; NULL: they are there now. The caller has the gate, as for the
 // next three.
 void tide__arrival_note(tide_device_cache* device, tide_event event);
-// Makes streams wait for all contents that are on their way. Other streams wait at their next request. Where a
-// stream cannot wait, the host does.
+// Makes streams wait for all contents that are on their way. Other streams wait at their next request. Where
+// a stream cannot wait, the host does.
 tide_status tide__arrival_begin(tide_device_cache* device, const tide__stream_set* set);
 // Has everything arrived?
 bool tide__arrival_is_over(tide_device_cache* device);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The homes of pools as cargo: their handles as parcels, and their blocks as contents. The caller has the gate,
-// and holds no lock.
+// The homes of pools as cargo: their handles as parcels, and their blocks as contents. The caller has the
+// gate, and holds no lock.
 #ifndef TIDEMARK_SRC_DEVICE_TIDE_FREIGHT_H
 #define TIDEMARK_SRC_DEVICE_TIDE_FREIGHT_H
 
@@ -48,8 +48,8 @@ void tide__freight_free(tide__freight* freight);
 tide_status tide__freight_add_pool(tide__freight* freight, tide__pool* pool);
 void tide__freight_sort(tide__freight* freight);
 // Lists the handles of all homes, and the blocks that are handed out. If `hides`, the handles count as not
-// mapped from now on, and no request gets memory of them. Offsets in the store are those of the contents one after another.
-// On failure the caller undoes it by tide__freight_settle().
+// mapped from now on, and no request gets memory of them. Offsets in the store are those of the contents one
+// after another. On failure the caller undoes it by tide__freight_settle().
 tide_status tide__freight_load(tide__freight* freight, bool hides);
 uint64_t tide__freight_content_bytes(const tide__freight* freight);
 // The same for homes that are parked already: what is still handed out of the contents of their pools.

@@ -123,8 +123,8 @@ typedef struct park_call {
   tide__backup* backup;   // the call is a user
 } park_call;
 
-// Waits for announced work of released blocks, and gives back what is wholly idle. A graph may write to memory
-// that is idle for the allocator, so that of a captured pool stays.
+// Waits for announced work of released blocks, and gives back what is wholly idle. A graph may write to
+// memory that is idle for the allocator, so that of a captured pool stays.
 static tide_status pool_quiesce(const park_call* call, tide__pool* pool) {
   tide_device_cache* const device = call->device;
   if (!tide__timeline_is_empty(device)) TIDE_TRY(tide__timeline_wait(device, pool, call->context));
@@ -526,7 +526,8 @@ static void freight_limit(tide__freight* freight) {
   }
 }
 
-// Sends away again what came. If the machine refuses that, too, the memory stays, and only the rest is parked.
+// Sends away again what came. If the machine refuses that, too, the memory stays, and only the rest is
+// parked.
 static void freight_return(const unpark_call* call, tide__freight* freight) {
   tide__cargo cargo = tide__freight_cargo(freight, freight_store(freight));
   tide__cargo_count count = { 0, 0 };
