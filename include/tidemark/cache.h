@@ -34,6 +34,8 @@ typedef struct tide_segment_info {
   bool is_large;
   bool is_expandable;
   uint64_t ordinal;  // segments are numbered from 0 in the order in which they are made
+  const char* tag;   // of its pool; "" if it has none; valid as long as the cache
+  bool is_parked;    // its addresses have no memory now, and its bytes are not reserved
 } tide_segment_info;
 
 typedef struct tide_block_info {

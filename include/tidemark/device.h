@@ -102,7 +102,8 @@ typedef struct tide_device_options {
   // gives memory back for it. It is counted in num_oom_rejections [throw_on_cudamalloc_oom].
   bool rejects_early;
   // The allocator behaves as inside a capture only while the stream of a request is captured, not while any
-  // scope is open. So an open scope alone does not keep it from giving memory back [captures_by_stream].
+  // scope is open that is not a region. So an open scope alone does not keep it from giving memory back
+  // [captures_by_stream].
   bool captures_by_stream;
   // The addresses that an expandable segment reserves [expandable_segments_reserve]; default and maximum: 9/8
   // of the device's memory.
@@ -297,7 +298,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_close_stream(tide_device_cache* 
 TIDE_API tide_memory tide_device_memory(tide_device_cache* device, tide_stream stream);
 
 // Checks which announced work is done, and frees the blocks that waited for it. Allocating polls by itself.
-// Does nothing while a scope is open, unless captures_by_stream is on.
+// Does nothing while a scope is open that is not a region, unless captures_by_stream is on.
 TIDE_API tide_status tide_device_poll(tide_device_cache* device);
 
 // Gives idle memory back to the machine until at most `keep_bytes` of it are left, after waiting for
@@ -349,9 +350,9 @@ TIDE_API char* tide_size_text(uint64_t bytes, char text[TIDE_SIZE_TEXT]);
 // the next trim removes it. So tide_device_pool_new(), _begin(), _end(), _drop() and tide_device_trim() leave
 // nothing behind. A graph that will use memory of its capture is a user: call tide_device_pool_retain().
 //
-// A scope sends requests to a pool. While any scope of an allocator is open, the allocator behaves as inside
-// a capture: it does not poll, does not give memory back to find some, and released blocks with announced
-// work wait until the last scope is closed.
+// A scope sends requests to a pool. While any scope of an allocator is open that is not a region, the
+// allocator behaves as inside a capture: it does not poll, does not give memory back to find some, and
+// released blocks with announced work wait until the last such scope is closed.
 
 typedef struct tide_pool_options {
   uint32_t size;    // set by TIDE_POOL_OPTIONS_INIT
@@ -370,13 +371,14 @@ typedef struct tide_pool_options {
   // The pool has raw segments, placed by the policy `torch`, whatever the policy of the allocator. Memory of
   // such segments can be shared by cudaIpcGetMemHandle(). See also plain_pools in the device's options.
   bool is_plain;
+  const char* tag;  // its tag, copied; NULL: none. See tide_device_pool_set_tag()
 } tide_pool_options;
 // clang-format off
 #define TIDE_POOL_OPTIONS_INIT                                                                   \
   { TIDE_FIELD(size, sizeof(tide_pool_options)), TIDE_FIELD(no_split, false),                    \
     TIDE_FIELD(use_on_oom, false), TIDE_FIELD(label, { 0, 0 }), TIDE_FIELD(segment_alloc, NULL), \
     TIDE_FIELD(segment_release, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(closed, NULL),         \
-    TIDE_FIELD(is_plain, false) }
+    TIDE_FIELD(is_plain, false), TIDE_FIELD(tag, NULL) }
 // clang-format on
 
 // tide_device_pool_new() makes a pool with one user, the caller. The others add a user, remove one, and count
@@ -407,11 +409,15 @@ typedef struct tide_scope {
   // wait.
   bool (*filter)(void* user, tide_stream stream);
   void* user;  // borrowed until the scope is closed
+  // Requests are served as those of the default pool are: this scope does not make the allocator behave as
+  // inside a capture. For scopes that are open for long, such as while a model is loaded.
+  bool is_region;
 } tide_scope;
 // clang-format off
 #define TIDE_SCOPE_INIT                                                          \
   { TIDE_FIELD(size, sizeof(tide_scope)), TIDE_FIELD(kind, TIDE_SCOPE_THREAD),   \
-    TIDE_FIELD(stream, NULL), TIDE_FIELD(filter, NULL), TIDE_FIELD(user, NULL) }
+    TIDE_FIELD(stream, NULL), TIDE_FIELD(filter, NULL), TIDE_FIELD(user, NULL),  \
+    TIDE_FIELD(is_region, false) }
 // clang-format on
 
 // Opens and closes a scope on a pool. NULL means TIDE_SCOPE_INIT. A request goes to the newest open scope
@@ -463,6 +469,192 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_restore(tide_device_cache* devic
 TIDE_API void tide_restore_delta_clear(tide_restore_delta* delta);
 
 // ---------------------------------------------------------------------------------------------------
+// Tags and parking (docs/park.md)
+//
+// A tag is the name of one or more private pools. Names are paths: "weights" in a call means the pools with
+// this tag and with tags below it, such as "weights/actor". NULL means all pools that have a tag.
+//
+// Parking gives the physical memory of a tag back to the machine and keeps its addresses. So pointers and
+// captured graphs are valid again when the tag is unparked. The contents of blocks that are handed out are
+// copied to a backup, unless they are to be discarded. Idle memory is never copied. Parked memory does not
+// count as reserved. Its blocks may be released. Work that uses them before they are unparked is an error of
+// the program.
+//
+// Only the policy `tide` can park, in pools that it serves: not in plain pools, those without splits, and
+// those with functions of their own.
+
+#define TIDE_TAG_MOST 255  // bytes of a tag
+
+// Gives a pool a tag, or another one; NULL takes it away. A tag consists of parts between "/", none of them
+// empty, without control characters.
+// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE; TIDE_ERR_STATE while the pool is parked; TIDE_ERR_NO_MEMORY.
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_tag(tide_device_cache* device, tide_pool pool,
+                                                             const char* tag);
+// The newest pool with exactly this tag that has users.
+// Errors: TIDE_ERR_HANDLE if there is none.
+TIDE_API TIDE_NODISCARD tide_status tide_device_tag_find(tide_device_cache* device, const char* tag,
+                                                         tide_pool* out);
+
+typedef struct tide_tag_stats {
+  uint32_t size;  // set by TIDE_TAG_STATS_INIT
+  uint32_t pool_count;
+  uint32_t parked_pool_count;
+  uint64_t allocation_count;  // blocks that are handed out, parked or not
+  uint64_t allocated_bytes;
+  uint64_t reserved_bytes;  // without parked memory
+  uint64_t parked_bytes;    // physical memory that was given back and comes back when the tag is unparked
+  uint64_t backup_bytes;    // of backups, in host memory or files, in use or kept
+} tide_tag_stats;
+#define TIDE_TAG_STATS_INIT TIDE_SIZED(tide_tag_stats)
+
+// What the pools of a tag hold together.
+// Errors: TIDE_ERR_HANDLE if there is no such pool.
+TIDE_API TIDE_NODISCARD tide_status tide_device_tag_stats(tide_device_cache* device, const char* tag,
+                                                          tide_tag_stats* out);
+// Visits all tags that pools have, each once, sorted. The visitor returns false to end the visit.
+TIDE_API TIDE_NODISCARD tide_status tide_device_visit_tags(tide_device_cache* device,
+                                                           bool (*function)(void* user, const char* tag),
+                                                           void* user);
+
+// Where the contents go.
+typedef enum tide_backup {
+  TIDE_BACKUP_NONE = 0,      // nowhere: after unparking, the contents are undefined
+  TIDE_BACKUP_PINNED = 1,    // page-locked host memory, the fastest; pageable where it cannot be locked
+  TIDE_BACKUP_PAGEABLE = 2,  // ordinary host memory
+  TIDE_BACKUP_FILE = 3       // a file without a name
+} tide_backup;
+
+typedef struct tide_park_options {
+  uint32_t size;    // set by TIDE_PARK_OPTIONS_INIT
+  uint32_t backup;  // a tide_backup
+  // What a request in a parked pool does: unpark the pool first, or fail with TIDE_ERR_STATE. Inside a
+  // capture it fails in any case, with TIDE_ERR_CAPTURE.
+  bool unparks_on_request;
+  // The backup's memory stays when the tag is unparked, for the next time: see tide_device_trim_backups().
+  bool keeps_backup;
+  const char* folder;  // for the file; copied; NULL: $TMPDIR, or else /tmp
+} tide_park_options;
+// clang-format off
+#define TIDE_PARK_OPTIONS_INIT                                                                      \
+  { TIDE_FIELD(size, sizeof(tide_park_options)), TIDE_FIELD(backup, TIDE_BACKUP_PINNED),            \
+    TIDE_FIELD(unparks_on_request, true), TIDE_FIELD(keeps_backup, false), TIDE_FIELD(folder, NULL) }
+// clang-format on
+
+// What parking or unparking did.
+typedef struct tide_park_result {
+  uint32_t size;            // set by TIDE_PARK_RESULT_INIT
+  uint32_t pool_count;      // pools that changed
+  uint64_t physical_bytes;  // given back to the machine, or taken from it
+  uint64_t block_bytes;     // of the blocks that are handed out in them
+  uint64_t copied_bytes;    // over the bus: block_bytes, and gaps below 64 KiB between blocks
+  uint64_t lost_bytes;      // of blocks whose backup could not be read
+  uint32_t backup;          // a tide_backup: where the contents are, or were; after a fallback not as asked
+} tide_park_result;
+#define TIDE_PARK_RESULT_INIT TIDE_SIZED(tide_park_result)
+
+// Parks all pools of a tag that are not parked. NULL options mean the defaults; `out` may be NULL.
+// The copies and the release of memory are queued behind all work that was queued on the device before. The
+// call returns when the memory was given back. Wholly idle memory of a pool goes back, too, and does not
+// return when the pool is unparked, unless a capture has used the pool.
+// Errors: TIDE_ERR_HANDLE if no pool has the tag; TIDE_ERR_UNSUPPORTED for a pool that cannot be parked;
+//         TIDE_ERR_STATE for memory that is shared with other processes or lent to the default pool
+//         (use_on_oom), while a scope of one of the pools is open, and inside an observer that hears of the
+//         parking of the same pool; TIDE_ERR_CAPTURE while a scope is open that is not a region, or a stream
+//         is captured that uses the allocator's memory; TIDE_ERR_NO_MEMORY for the backup; TIDE_ERR_MACHINE.
+//         After an error everything is as it was; only idle memory may have gone, and contents that were to
+//         be discarded. If memory had gone that cannot be taken again, the pools stay parked with their
+//         backup, and the error says so: nothing is lost.
+TIDE_API TIDE_NODISCARD tide_status tide_device_park(tide_device_cache* device, const char* tag,
+                                                     const tide_park_options* options, tide_park_result* out);
+
+typedef struct tide_unpark_options {
+  uint32_t size;  // set by TIDE_UNPARK_OPTIONS_INIT
+  bool waits;     // the call returns only when the contents are back
+  // Streams that use the memory and on which no block of the allocator is handed out. Those on which one is,
+  // those announced for one by tide_device_record(), and the default stream always wait for the contents.
+  // Others may be destroyed, and are not called; each waits at its next request. The same holds for closed
+  // and external streams. Borrowed during the call.
+  const tide_stream* streams;
+  size_t stream_count;
+  // (optional) Called for each block that is handed out and whose contents are lost, because its backup could
+  // not be read.
+  void (*lost)(void* user, uint64_t address, uint64_t bytes);
+  void* user;
+} tide_unpark_options;
+// clang-format off
+#define TIDE_UNPARK_OPTIONS_INIT                                                          \
+  { TIDE_FIELD(size, sizeof(tide_unpark_options)), TIDE_FIELD(waits, false),              \
+    TIDE_FIELD(streams, NULL), TIDE_FIELD(stream_count, 0), TIDE_FIELD(lost, NULL),       \
+    TIDE_FIELD(user, NULL) }
+// clang-format on
+
+// Unparks all parked pools of a tag: takes memory from the machine, maps it where it was, and copies the
+// contents back. With a pinned backup, the streams wait for the copies on the device, and the host does not
+// wait unless `waits`. Idle memory of other pools goes back first where the device or the limit requires it.
+// A tag without a parked pool is not an error.
+// Errors: TIDE_ERR_HANDLE if no pool has the tag; TIDE_ERR_NO_MEMORY; TIDE_ERR_CAPTURE and TIDE_ERR_STATE as
+//         for tide_device_park(); TIDE_ERR_MACHINE. After an error the pools are parked as before. If only a
+//         backup could not be read, the result is TIDE_OK with `lost_bytes`.
+TIDE_API TIDE_NODISCARD tide_status tide_device_unpark(tide_device_cache* device, const char* tag,
+                                                       const tide_unpark_options* options,
+                                                       tide_park_result* out);
+
+// Makes the backup for a tag ahead, in another thread, as large as what is handed out there now. The next
+// tide_device_park() with the same kind of backup uses it, and waits for it if it is not ready.
+// Errors: TIDE_ERR_HANDLE; TIDE_ERR_ARGUMENT for TIDE_BACKUP_NONE; TIDE_ERR_NO_MEMORY.
+TIDE_API TIDE_NODISCARD tide_status tide_device_prepare_backup(tide_device_cache* device, const char* tag,
+                                                               const tide_park_options* options);
+// Gives back the backups of a tag that hold nothing: those that were kept, or made ahead.
+TIDE_API tide_status tide_device_trim_backups(tide_device_cache* device, const char* tag);
+
+// Copies from a parked block to host memory. The range must lie in a block that is handed out. If the backup
+// is in host memory, *out_data is its address there, valid until the pool is unparked; else it is NULL.
+// `destination` and `out_data` may be NULL.
+// Errors: TIDE_ERR_HANDLE if the address is not that of a parked block; TIDE_ERR_STATE if its contents were
+//         discarded; TIDE_ERR_MACHINE if the backup cannot be read.
+TIDE_API TIDE_NODISCARD tide_status tide_device_read_parked(tide_device_cache* device, const void* address,
+                                                            size_t bytes, void* destination,
+                                                            const void** out_data);
+
+// ---------------------------------------------------------------------------------------------------
+// Ranges that grow
+//
+// A range has addresses for the most that it may ever need, and memory for the parts that are committed. Use
+// it for key-value caches, and for arenas that other libraries register. Memory comes from idle memory of the
+// allocator where that is possible, and returns to it. One limit and one count of reserved bytes hold for
+// both. It needs virtual memory; the policy does not matter.
+
+typedef struct tide_range tide_range;  // opaque; freed by tide_device_range_free()
+
+// Reserves addresses for `most_bytes`, rounded up to the unit of the range.
+// Errors: TIDE_ERR_UNSUPPORTED without virtual memory; TIDE_ERR_NO_MEMORY.
+TIDE_API TIDE_NODISCARD tide_status tide_device_range_new(tide_device_cache* device, uint64_t most_bytes,
+                                                          tide_range** out);
+// Where the range begins, how many bytes of addresses it has, and its unit: offsets and sizes of commits are
+// rounded outwards to it.
+TIDE_API void* tide_range_address(const tide_range* range);
+TIDE_API uint64_t tide_range_bytes(const tide_range* range);
+TIDE_API uint64_t tide_range_unit(const tide_range* range);
+TIDE_API uint64_t tide_range_committed(tide_range* range);  // bytes that have memory
+
+// Gives memory to a part of the range, except where it has some. The contents of new memory are undefined.
+// `stream` waits on the device for work that still uses the memory; other streams must wait for it.
+// Errors: TIDE_ERR_ARGUMENT outside of the range; TIDE_ERR_NO_MEMORY if the device is full or the limit is
+//         reached; TIDE_ERR_MACHINE. After an error nothing has changed.
+TIDE_API TIDE_NODISCARD tide_status tide_device_range_commit(tide_device_cache* device, tide_range* range,
+                                                             tide_stream stream, uint64_t offset,
+                                                             uint64_t bytes);
+// Takes memory away from a part of the range, rounded inwards to whole handles: tide_range_committed() tells
+// how much is left. The memory serves other requests. The call waits on the host for all work that was queued
+// on the device.
+// Errors: as above. After an error nothing has changed.
+TIDE_API tide_status tide_device_range_decommit(tide_device_cache* device, tide_range* range, uint64_t offset,
+                                                uint64_t bytes);
+// Frees a range after all work on the device; its memory serves other requests. NULL is a no-op. Ranges that
+// are left end with the allocator.
+TIDE_API void tide_device_range_free(tide_device_cache* device, tide_range* range);
+
+// ---------------------------------------------------------------------------------------------------
 // Statistics
 
 // Statistics that are kept three times: for all requests, for small ones (up to 1 MiB) and for large ones.
@@ -501,6 +693,8 @@ typedef struct tide_device_stats {
   TIDE_DEVICE_COUNTER_MAP(TIDE_COUNTER_FIELD)
 #undef TIDE_COUNTER_FIELD
   uint64_t max_split_bytes;  // when the allocator was made
+  // Physical memory of parked pools that was given back and comes back: not reserved, but in use.
+  tide_stat parked_bytes[TIDE_STAT_KINDS];
 } tide_device_stats;
 #define TIDE_DEVICE_STATS_INIT TIDE_SIZED(tide_device_stats)
 
@@ -616,6 +810,7 @@ typedef struct tide_oom {
   uint32_t pin_count;
   tide_oom_rung rungs[TIDE_OOM_RUNGS];  // in the order they were tried
   tide_oom_pin pins[TIDE_OOM_PINS];     // of the request's pool, the one with the most idle memory first
+  uint64_t parked_bytes;                // physical memory of parked pools, which is not reserved
 } tide_oom;
 
 // The report of the calling thread's last request that ran out of memory; its `size` is 0 if there was none.

@@ -31,9 +31,9 @@ typedef struct tide_ledger_totals {
   uint64_t requested_bytes;  // the same without rounding
   uint64_t allocated_bytes;  // of blocks that are handed out; PyTorch's allocated_bytes
   uint64_t active_bytes;     // of these and of released blocks that still wait; PyTorch's active_bytes
-  uint64_t reserved_bytes;   // of segments
+  uint64_t reserved_bytes;   // of segments, without parked ones
   uint64_t live_count;       // number of live requests
-  uint64_t segment_count;
+  uint64_t segment_count;    // likewise
 } tide_ledger_totals;
 
 typedef struct tide_ledger_peak {
@@ -75,6 +75,7 @@ typedef struct tide_ledger_segment {
   uint32_t stack;
   bool is_large;
   bool is_expandable;
+  bool is_parked;  // unmapped with blocks in use: its bytes are not reserved
 } tide_ledger_segment;
 
 typedef struct tide_ledger_block {

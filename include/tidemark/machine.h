@@ -94,6 +94,7 @@ typedef struct tide_dry_costs {
   uint64_t event_query;            // event_query
   uint64_t other;                  // any other call
   uint64_t register_per_mib;       // pinned_register: each MiB, touching huge pages with 12 threads included
+  uint64_t copy_per_mib;           // time on the stream: a copy between host and device, for each MiB
 } tide_dry_costs;
 // clang-format off
 #define TIDE_DRY_COSTS_INIT                                                                           \
@@ -103,7 +104,8 @@ typedef struct tide_dry_costs {
     TIDE_FIELD(reserve, 5000), TIDE_FIELD(raw_alloc_small, 3000), TIDE_FIELD(raw_alloc_large, 40000), \
     TIDE_FIELD(raw_release_small, 3000), TIDE_FIELD(raw_release_large, 35000),                        \
     TIDE_FIELD(pinned, 25000), TIDE_FIELD(pinned_per_mib, 95000), TIDE_FIELD(event_record, 410),      \
-    TIDE_FIELD(event_query, 280), TIDE_FIELD(other, 0), TIDE_FIELD(register_per_mib, 63000) }
+    TIDE_FIELD(event_query, 280), TIDE_FIELD(other, 0), TIDE_FIELD(register_per_mib, 63000),          \
+    TIDE_FIELD(copy_per_mib, 19531) }
 // clang-format on
 
 typedef struct tide_dry_options {
@@ -581,9 +583,9 @@ TIDE_API void tide_machine_fault_clear(tide_machine* machine);
 // ---------------------------------------------------------------------------------------------------
 // Control of the dry machine (TIDE_ERR_UNSUPPORTED on others)
 //
-// Each call costs the virtual time of tide_dry_costs. Work on a stream takes no time, except that of
-// tide_dry_work(). The clock moves by the cost of calls, by tide_dry_advance(), and by _synchronize calls,
-// which move it to the end of the work that they wait for.
+// Each call costs the virtual time of tide_dry_costs. Work on a stream takes no time, except copies between
+// host and device, and that of tide_dry_work(). The clock moves by the cost of calls, by tide_dry_advance(),
+// and by _synchronize calls, which move it to the end of the work that they wait for.
 
 // Advances the virtual clock.
 TIDE_API TIDE_NODISCARD tide_status tide_dry_advance(tide_machine* machine, uint64_t ns);

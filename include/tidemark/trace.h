@@ -232,6 +232,11 @@ typedef struct tide_trace_segment {
 #define TIDE_SEGMENT_STACK (1u << 10)
 #define TIDE_SEGMENT_BLOCKS (1u << 11)
 
+// Keys in `extra` that snapshots of Tidemark have where they are needed: the tag of the segment's pool, and
+// true for a segment whose memory is parked.
+#define TIDE_SEGMENT_KEY_TAG "tag"
+#define TIDE_SEGMENT_KEY_PARKED "is_parked"
+
 typedef struct tide_trace_block {
   uint64_t address;
   uint64_t bytes;
@@ -292,6 +297,11 @@ TIDE_API const tide_trace_entry* tide_trace_entries(const tide_trace* trace, siz
 // Owner:   the trace, until something is added.
 TIDE_API const tide_trace_segment* tide_trace_segments(const tide_trace* trace, size_t* out_count);
 TIDE_API const tide_trace_block* tide_trace_blocks(const tide_trace* trace, size_t* out_count);
+
+// The tag of a segment's pool, "" if it has none, and whether its memory is parked.
+// Owner:   the trace.
+TIDE_API const char* tide_trace_segment_tag(const tide_trace* trace, const tide_trace_segment* segment);
+TIDE_API bool tide_trace_segment_is_parked(const tide_trace* trace, const tide_trace_segment* segment);
 
 // A pool is a pair of numbers in a file, and one number in a trace. Number 0 is (0, 0), the default pool;
 // there can be 16,384 others. tide_trace_pool() returns (0, 0) for unknown numbers.

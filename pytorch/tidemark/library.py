@@ -131,7 +131,7 @@ class Oom(ctypes.Structure):
             "allocated_bytes", "reserved_bytes", "pending_bytes", "private_idle_bytes", "largest_idle_bytes")],
         ("pool", ctypes.c_uint32), ("is_rejected", ctypes.c_bool),
         ("text", ctypes.c_char * 1536), ("rung_count", ctypes.c_uint32), ("pin_count", ctypes.c_uint32),
-        ("rungs", Rung * RUNGS), ("pins", Pin * PINS),
+        ("rungs", Rung * RUNGS), ("pins", Pin * PINS), ("parked_bytes", ctypes.c_uint64),
     ]
 
 

@@ -147,6 +147,9 @@ bool tide__sys_page_is_whole(int file, uint64_t bytes);
 int tide__sys_page_get(int file, uint64_t offset, void* out, size_t bytes);  // ENODATA: it is too short
 int tide__sys_page_put(int file, uint64_t offset, const void* data, size_t bytes);
 
+// Makes a file without a name in a folder, for this process alone. Its space on the disk is taken.
+int tide__sys_temporary_new(const char* folder, uint64_t bytes, int* out);
+
 // Who a process is: when it began, in ticks since the computer was started (0: there is no such process), the
 // PID namespace of this process, and how it was started.
 uint64_t tide__sys_process_start(int64_t process);

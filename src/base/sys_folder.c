@@ -143,6 +143,35 @@ int tide__sys_page_put(int file, uint64_t offset, const void* data, size_t bytes
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Files without a name
+
+// Not every file system can make a file without a name. There the name is removed at once.
+static int temporary_open(const char* folder, int* out) {
+  const int nameless = open(folder, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  *out = nameless;
+  if (nameless >= 0) return 0;
+  char path[4096];
+  const int length = snprintf(path, sizeof path, "%s/tidemark-XXXXXX", folder);
+  if (length < 0 || (size_t)length >= sizeof path) return ENAMETOOLONG;
+  *out = mkostemp(path, O_CLOEXEC);
+  if (*out < 0) return errno;
+  (void)unlink(path);
+  return 0;
+}
+
+int tide__sys_temporary_new(const char* folder, uint64_t bytes, int* out) {
+  int file = -1;
+  int error = temporary_open(folder, &file);
+  if (error == 0) error = posix_fallocate(file, 0, (off_t)bytes);
+  if (error == 0) {
+    *out = file;
+    return 0;
+  }
+  if (file >= 0) (void)close(file);
+  return error;
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Processes
 
 // Reads the beginning of a file of /proc. Returns the number of bytes, without the 0 that it adds.

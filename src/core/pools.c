@@ -160,6 +160,12 @@ bool tide__pools_is_used(tide__pools* pools, const tide__pool_base* pool) {
   return is_used;
 }
 
+void tide__pools_visit(tide__pools* pools, tide__pool_base* pool) {
+  tide__mutex_lock(pools->lock);
+  pool->guests++;
+  tide__mutex_unlock(pools->lock);
+}
+
 void tide__pools_leave(tide__pools* pools, tide__pool_base* pool) {
   tide__mutex_lock(pools->lock);
   pool->guests--;
@@ -192,9 +198,13 @@ void tide__pools_free(tide__pools* pools, tide__pool_base* pool) {
 // Opening and closing scopes
 
 static void show_scopes_locked(tide__pools* pools) {
+  uint32_t bits = pools->scope_count != 0 ? pools->has_scopes : 0;
   if (pools->flags == NULL) return;
-  if (pools->scope_count != 0) (void)atomic_fetch_or(pools->flags, pools->has_scopes);
-  else (void)atomic_fetch_and(pools->flags, ~pools->has_scopes);
+  for (uint32_t i = 0; i < pools->scope_count; i++) {
+    if (!pools->scopes[i].scope.is_region) bits |= pools->has_captures;
+  }
+  (void)atomic_fetch_or(pools->flags, bits);
+  (void)atomic_fetch_and(pools->flags, bits | ~(pools->has_scopes | pools->has_captures));
 }
 
 static void scope_add_locked(tide__pools* pools, tide__pool_base* pool, const tide__scope* scope) {

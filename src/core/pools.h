@@ -39,6 +39,7 @@ typedef struct tide__pool_base {
 typedef struct tide__scope {
   uint32_t kind;       // a tide_scope_kind
   uint32_t flags;      // the allocator's own
+  bool is_region;      // the allocator does not behave as inside a capture while it is open
   int device;          // of the stream
   tide_stream stream;  // for the kinds STREAM and CAPTURE
   // For the kind FILTER: calls `filter`, which has the type that the allocator's interface gives it.
@@ -60,11 +61,12 @@ typedef struct tide__pools {
   tide__mutex* lock;  // borrowed; guards all that follows
   const tide_heap* heap;
   size_t record_bytes;
-  // These four are set by the allocator after tide__pools_init(), or stay NULL and 0.
+  // These five are set by the allocator after tide__pools_init(), or stay NULL and 0.
   void (*record_init)(void* record);               // initialises a new record, whose memory is all 0
   uint64_t (*place)(const tide__pool_base* pool);  // its key in walks; NULL: its number
   tide__atomic_u32* flags;
-  uint32_t has_scopes;  // a bit of `flags` that is set while scopes are open
+  uint32_t has_scopes;    // a bit of `flags` that is set while scopes are open
+  uint32_t has_captures;  // the same for scopes that are not regions
 
   tide__pool_base* default_pool;  // the allocator's
   tide__tree tree;                // private pools; their records are owned
@@ -131,7 +133,8 @@ tide_status tide__pools_drop(tide__pools* pools, tide_pool number, const char* c
 tide_status tide__pools_users(tide__pools* pools, tide_pool number, const char* call, uint32_t* out);
 bool tide__pools_is_used(tide__pools* pools, const tide__pool_base* pool);
 
-// Ends the stay of a guest.
+// Makes the caller a guest of a pool, which keeps the pool; and ends that.
+void tide__pools_visit(tide__pools* pools, tide__pool_base* pool);
 void tide__pools_leave(tide__pools* pools, tide__pool_base* pool);
 // The same. A pool that then has neither users nor guests is removed: it is not found any more, and the
 // caller owns its record until tide__pools_recycle(). Returns false if the pool stays.

@@ -4,6 +4,8 @@
 // Carrying entries, segments and blocks into a trace. Each distinct pool, stack and note is carried once.
 #include "core/snapshot.h"
 
+#include <string.h>
+
 #include "base/error.h"
 #include "base/sized.h"
 #include "trace/carry.h"
@@ -42,6 +44,31 @@ static tide_status entry_carry(snapshot* s, const tide_trace_entry* from) {
   return tide_trace_add_entry(s->trace, &entry);
 }
 
+// A key of a dict, as an item of its value.
+static tide_status item_add(tide_intern* names, const char* key, const tide_value* value, uint64_t* out) {
+  uint32_t text = 0;
+  uint32_t number = 0;
+  TIDE_TRY(tide_intern_add_text(names, key, strlen(key), &text));
+  TIDE_TRY(tide_intern_add_value(names, value, &number));
+  *out = (uint64_t)text << 32 | number;
+  return TIDE_OK;
+}
+
+// The keys of a segment that PyTorch does not have: its tag, and whether it is parked.
+static tide_status extra_carry(snapshot* s, const tide_segment_info* from, uint32_t* out) {
+  tide_intern* const names = s->names.to;
+  tide_value tag = { .kind = TIDE_VALUE_TEXT };
+  const tide_value parked = { .kind = TIDE_VALUE_BOOL, .integer = 1 };
+  uint64_t items[2];
+  tide_value dict = { .kind = TIDE_VALUE_DICT, .items = items };
+  if (from->tag != NULL && from->tag[0] != '\0') {
+    TIDE_TRY(tide_intern_add_text(names, from->tag, strlen(from->tag), &tag.text));
+    TIDE_TRY(item_add(names, TIDE_SEGMENT_KEY_TAG, &tag, &items[dict.count++]));
+  }
+  if (from->is_parked) TIDE_TRY(item_add(names, TIDE_SEGMENT_KEY_PARKED, &parked, &items[dict.count++]));
+  return dict.count != 0 ? tide_intern_add_value(names, &dict, out) : TIDE_OK;
+}
+
 static tide_status segment_carry(snapshot* s, const tide_segment_info* from) {
   tide_trace_segment segment = { .address = from->address,
                                  .bytes = from->bytes,
@@ -54,6 +81,7 @@ static tide_status segment_carry(snapshot* s, const tide_segment_info* from) {
                                  .is_expandable = from->is_expandable };
   TIDE_TRY(pool_carry(s, from->pool, &segment.pool));
   TIDE_TRY(tide__carry_stack(&s->names, from->stack, &segment.stack));
+  TIDE_TRY(extra_carry(s, from, &segment.extra));
   return tide_trace_add_segment(s->trace, &segment);
 }
 

@@ -3,6 +3,7 @@
 //
 // Requests and releases: serving a request from cached memory, what happens when none fits, and taking blocks
 // back. A request that finds cached memory takes one lock, that of its lane.
+#include "device/park/park.h"
 #include "device/tide/tcache.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -67,10 +68,32 @@ static inline void request_init(tide__request* request, tide_device_cache* devic
   request->stream = stream;
   request->bytes = bytes;
   request->context = (tide__call_context){ 0, 0, 0 };
+  request->has_captures = false;
   request->is_capturing = false;
   request->is_rejected = false;
   request->is_borrowing = false;
   request->visited = NULL;
+}
+
+// Chooses the pool by the open scopes. A graph may use memory of the pool later that is idle then, if the
+// stream is captured. So it is noted with the pool; also if the machine does not say.
+static void request_choose_pool(tide__request* request) {
+  tide_device_cache* const device = request->device;
+  request->has_captures = tide__has_captures(device);
+  request->is_capturing = tide__is_capturing(device, request->stream);
+  tide__pool_choose(request);
+  if (request->visited == NULL || tide__load_relaxed(&request->visited->is_captured)) return;
+  if (tide__capture_has(device->machine, device->index, request->stream)) {
+    tide__store_relaxed(&request->visited->is_captured, 1);
+  }
+}
+
+// What scopes, and contents of parked memory that are on their way back, mean for a request.
+__attribute__((noinline)) static tide_status request_take_detour(tide__request* request, uint32_t detours,
+                                                                 bool is_external) {
+  if ((detours & TIDE__HAS_SCOPES) != 0) request_choose_pool(request);
+  if ((detours & TIDE__HAS_ARRIVAL) == 0) return TIDE_OK;
+  return tide__arrival_await(request->device, request->pool, request->stream, is_external);
 }
 
 // The first steps of every request: frees blocks whose work is done, and chooses the pool and the lane.
@@ -80,11 +103,9 @@ ALWAYS_INLINE tide_status request_begin(tide__request* request, bool is_external
   request->options = &tide__load_acquire(&device->settings)->options;  // pairs with tide__settings_publish
   request->gate_turn = tide__load_acquire(&device->gate_turn);         // pairs with tide__gate_leave
   if ((detours & TIDE__RECORDS) != 0) request->context = tide__context_now(device, TIDE_HISTORY_STATE);
-  request->has_scopes = (detours & TIDE__HAS_SCOPES) != 0;
   request->pool = &device->default_pool;
-  if (request->has_scopes) {
-    request->is_capturing = tide__is_capturing(device, request->stream);
-    tide__pool_choose(request);
+  if ((detours & (TIDE__HAS_SCOPES | TIDE__HAS_ARRIVAL)) != 0) {
+    TIDE_TRY(request_take_detour(request, detours, is_external));
   }
   const bool is_waiting = tide__load_relaxed(&device->waits.waiting) != 0;
   if (is_waiting && !request->is_capturing) {
@@ -408,7 +429,7 @@ static tide_status stream_check(tide_device_cache* device, tide__use* use) {
   tide_capture_state state = TIDE_CAPTURE_NONE;
   uint64_t id = 0;
   TIDE_TRY(tide_machine_capture_info(device->machine, use->device, use->stream, &state, &id));
-  use->is_captured = state == TIDE_CAPTURE_ACTIVE && tide__has_scopes(device);
+  use->is_captured = state == TIDE_CAPTURE_ACTIVE && tide__has_captures(device);
   return TIDE_OK;
 }
 
@@ -438,7 +459,7 @@ tide_status tide_device_record(tide_device_cache* device, tide_block block, tide
 tide_status tide_device_poll(tide_device_cache* device) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_poll: no device");
   TIDE__REQUIRE_OWN(device, "device_poll");
-  const bool is_capturing = tide__has_scopes(device) && !tide__device_options(device)->captures_by_stream;
+  const bool is_capturing = tide__has_captures(device) && !tide__device_options(device)->captures_by_stream;
   if (is_capturing || tide__timeline_is_empty(device)) return TIDE_OK;
   tide__call_context context = { 0 };
   if (tide__is_recording(device)) context = tide__context_now(device, TIDE_HISTORY_NEVER);

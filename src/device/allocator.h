@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // The structures of the device allocator. The functions on them are declared by its rooms: lane, stream,
-// segment, policy, torch, tide, share. docs/architecture.md says which room may use which.
+// segment, park, policy, torch, tide, share. docs/architecture.md says which room may use which.
 //
 //   tide_device_cache        one allocator: pools, the map of addresses, waiting blocks, statistics, history
 //     pool             the default one and private ones; memory never moves from one to another
@@ -244,6 +244,7 @@ typedef struct tide__lane {
   bool is_unlisted;              // external, and in the default pool: not in the table; see external.c
   uint64_t stream_number;        // of such a stream; 0: unknown; under the pools lock, like
   uint32_t guests;               // requests on the stream that are being served
+  uint64_t arrival_number;       // of the last arrival that its stream waits for; with the gate
 } tide__lane;
 
 enum { TIDE__MAGAZINES = 64, TIDE__LANE_CACHES = 8 };
@@ -286,6 +287,12 @@ typedef struct tide__pool {
   tide__lane* lanes;                 // by rising stream; shared under the pools lock
   uint32_t lane_count;               // likewise
   uint32_t table_count;              // of these, lanes that the table finds; likewise
+  _Atomic(const char*) tag;          // of the allocator's names; "": none; written under the pools lock
+  tide__atomic_u32 is_captured;      // a capture used it: graphs may use memory that is idle in it
+  // Where its memory is, written with the gate; see tide/parking.c.
+  struct tide__parked* parked;  // owned; NULL: not parked
+  tide__atomic_u32 is_parked;   // the same, for readers without the gate
+  bool is_moving;               // a thread that has paused at the gate is parking it
 } tide__pool;
 
 // The label of a pool that is gone.
@@ -312,7 +319,9 @@ enum {
   TIDE__IS_UNCACHED = 8,
   TIDE__IS_AUDITED = 16,
   TIDE__HAS_NO_TCACHES = 32,
-  TIDE__IS_INHERITED = 64  // this process is a child of the one that made the allocator
+  TIDE__IS_INHERITED = 64,   // this process is a child of the one that made the allocator
+  TIDE__HAS_CAPTURES = 128,  // scopes are open that are not regions
+  TIDE__HAS_ARRIVAL = 256    // contents of parked memory are on their way back: see park/arrivals.c
 };
 
 // Memory of another process that is open here.
@@ -383,6 +392,12 @@ struct tide_device_cache {
   bool lacks_record_all;         // the machine has no event_record_all
   tide__atomic_u64 crowds;       // the number of crowds so far: see marks.c
   tide__atomic_u64 crowds_over;  // the work of all crowds up to this number has passed
+  // Owned; what parking needs of the machine; NULL before its first use.
+  struct tide__carrier* carrier;
+  struct tide__backup* backups;      // owned; in use or kept: see park/backups.c
+  tide_event arrival;                // of the carrier: contents are there when it has passed; NULL: they are
+  uint64_t arrival_number;           // of the last one
+  struct tide__store* stuck_stores;  // owned; backups that the machine refused to unlock; tried again later
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;
@@ -417,7 +432,7 @@ typedef struct tide__request {
   tide__call_context context;
   uint64_t gate_turn;  // when the request was made
   int kind;            // TIDE__SMALL or TIDE__LARGE
-  bool has_scopes;     // some were open when the request was made
+  bool has_captures;   // scopes that act as captures were open when the request was made
   bool is_capturing;
   bool is_rejected;     // it failed because of the option rejects_early
   bool is_borrowing;    // of the default pool, served from a pool with use_on_oom

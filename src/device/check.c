@@ -21,6 +21,7 @@ typedef struct findings {
   int64_t inactive_split_bytes[3];
   int64_t segment[3];
   int64_t reserved_bytes[3];
+  int64_t parked_bytes[3];
   uint64_t pending;
   uint64_t cached;  // idle blocks that are in magazines
   int64_t pool_bytes;
@@ -163,6 +164,21 @@ static void block_count(findings* f, const tide__segment* segment, const tide__b
   findings_add(f->allocated_bytes, kind, counted);
 }
 
+// Handles without memory are those of a parked pool. What they had is not reserved.
+static int home_check_parked(findings* f, const tide__segment* segment) {
+  const int kind = segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
+  const tide__home* const home = segment->home;
+  for (size_t i = 0; home != NULL && i < home->count; i++) {
+    if (home->handles[i]->physical != NULL) continue;
+    CHECK(segment->lane->pool->parked != NULL && !home->handles[i]->is_mapped, 4,
+          "the handle at %#llx has no memory", (unsigned long long)home->handles[i]->address);
+    findings_add(f->parked_bytes, kind, home->handles[i]->bytes);
+    findings_add(f->reserved_bytes, kind, (uint64_t)0 - home->handles[i]->bytes);
+    f->pool_bytes -= (int64_t)home->handles[i]->bytes;
+  }
+  return 0;
+}
+
 static int segment_check(findings* f, const tide__segment* segment) {
   uint64_t address = segment->address;
   for (const tide__block* block = segment->head; block != NULL; block = block->next) {
@@ -174,6 +190,7 @@ static int segment_check(findings* f, const tide__segment* segment) {
   }
   CHECK(address == segment->address + segment->bytes, 1, "the chain of the segment at %#llx is too short",
         (unsigned long long)segment->address);
+  CHECK_ALL(home_check_parked(f, segment));
   if (!segment->is_expandable)
     findings_add(f->segment, segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE, 1);
   return 0;
@@ -246,7 +263,7 @@ typedef struct stat_row {
   size_t found_offset;
 } stat_row;
 #define STAT_ROW(name) { #name, offsetof(tide_device_stats, name), offsetof(findings, name) },
-static const stat_row stat_rows[] = { TIDE_DEVICE_STAT_MAP(STAT_ROW) };
+static const stat_row stat_rows[] = { TIDE_DEVICE_STAT_MAP(STAT_ROW) STAT_ROW(parked_bytes) };
 #undef STAT_ROW
 
 static const void* at_offset(const void* base, size_t offset) { return (const char*)base + offset; }
@@ -264,8 +281,9 @@ static int rows_check(const findings* f, const tide_device_stats* stats) {
 static int stats_check(const findings* f, const tide_device_stats* stats) {
   CHECK_ALL(rows_check(f, stats));
   CHECK(f->requested_bytes[0] <= f->active_bytes[0], 6, "more was requested than is active");
-  CHECK(f->allocated_bytes[0] <= f->active_bytes[0] && f->active_bytes[0] <= f->reserved_bytes[0], 6,
-        "allocated, active and reserved bytes do not rise");
+  CHECK(f->allocated_bytes[0] <= f->active_bytes[0] &&
+            f->active_bytes[0] <= f->reserved_bytes[0] + f->parked_bytes[0],
+        6, "allocated, active, and reserved with parked bytes do not rise");
   CHECK((uint64_t)f->reserved_bytes[0] == tide__load_relaxed(&f->device->reserved_bytes), 5,
         "%lld bytes are reserved, counted %llu", (long long)f->reserved_bytes[0],
         (unsigned long long)tide__load_relaxed(&f->device->reserved_bytes));

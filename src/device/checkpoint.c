@@ -89,6 +89,8 @@ TIDE_UNCHECKED_LOCKING static tide_status pool_get(tide_device_cache* device, ti
   TIDE_TRY(tide__pools_lock(&device->pools, number, true, call, &found));
   tide__mutex_unlock(&device->pools_lock);
   *out = tide__pool_of(found);
+  TIDE_REQUIRE(!tide__load_relaxed(&(*out)->is_parked), TIDE_ERR_STATE, "%s: pool %u is parked", call,
+               number);
   return TIDE_OK;
 }
 

@@ -4,10 +4,12 @@
 // The life of an allocator: how it is made, configured, and freed with everything it holds; and the table of
 // default allocators.
 #include "device/share/share.h"
+#include "device/tide/parking.h"
 #include "device/tide/tide.h"
 #include "device/torch/torch.h"
 #include "device/lane/settings.h"
 #include "device/options.h"
+#include "device/park/park.h"
 #include "device/segment/virtual.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -320,6 +322,7 @@ static void pool_destroy_views(tide_device_cache* device, tide__pool* pool) {
 }
 
 static void pool_destroy(tide_device_cache* device, tide__pool* pool) {
+  tide__parked_free(device, pool);
   pool_destroy_views(device, pool);
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
     while (!tide__list_is_empty(&lane->segments)) {
@@ -372,6 +375,8 @@ static void memory_destroy(tide_device_cache* device) {
     tide__pool_fini(device, pool);
     tide__pools_free(&device->pools, &pool->base);
   }
+  tide__backups_fini(device);
+  tide__cargo_fini(device);
   tide__addresses_fini(device);
   tide__stuck_retry(device);
   while (device->stuck != NULL) {  // the machine will not have them at all

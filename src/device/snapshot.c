@@ -129,6 +129,8 @@ static tide_segment_info range_describe(const device_visit* s, const tide__block
     .is_large = !segment->is_small,
     .is_expandable = segment->is_expandable,
     .ordinal = segment->ordinal,
+    .tag = tide__pool_tag(lane->pool),
+    .is_parked = tide__load_relaxed(&lane->pool->is_parked) != 0,
   };
 }
 
@@ -341,6 +343,7 @@ tide_status tide_device_base(tide_device_cache* device, const void* address, voi
 }
 
 static void pool_largest(tide_device_cache* device, tide__pool* pool, size_t* bytes) {
+  if (tide__load_relaxed(&pool->is_parked)) return;
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     tide__mutex_lock(&lane->lock);

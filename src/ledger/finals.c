@@ -48,7 +48,8 @@ tide_status tide__finals_init(tide__finals* finals, const tide_trace* trace, siz
   TIDE_REQUIRE(finals->items != NULL, TIDE_ERR_NO_MEMORY, "ledger: no memory for %zu segments", finals->room);
   for (size_t i = 0; i < finals->room; i++) {
     if (segments[i].device != device) continue;
-    finals->items[finals->count++] = (tide__final){ &segments[i], TIDE_LEDGER_BEFORE };
+    finals->items[finals->count++] =
+        (tide__final){ &segments[i], TIDE_LEDGER_BEFORE, tide_trace_segment_is_parked(trace, &segments[i]) };
   }
   if (finals->count == 0) return TIDE_OK;
   qsort(finals->items, finals->count, sizeof *finals->items, final_order);
@@ -95,8 +96,8 @@ static tide_status final_load_block(const tide_trace_block* block, uint64_t addr
   return TIDE_OK;
 }
 
-static tide_status final_load(const tide__finals* finals, const tide_trace_segment* segment,
-                              tide__layout* layout) {
+static tide_status final_load(const tide__finals* finals, const tide__final* final, tide__layout* layout) {
+  const tide_trace_segment* const segment = final->segment;
   tide__span span = { .node = { .key = segment->address }, .bytes = segment->bytes };
   span.stream = segment->stream;
   span.made_at = TIDE_LEDGER_BEFORE;
@@ -105,6 +106,7 @@ static tide_status final_load(const tide__finals* finals, const tide_trace_segme
   span.stack = segment->stack;
   span.is_large = segment->is_large;
   span.is_expandable = segment->is_expandable;
+  span.is_parked = final->is_parked;
   TIDE_REQUIRE(tide__layout_prepare(layout), TIDE_ERR_NO_MEMORY, "ledger: no memory for a segment");
   if (tide__layout_add_span(layout, &span) != TIDE__ODD_NONE) return TIDE_OK;
   uint64_t end = segment->address;
@@ -119,7 +121,7 @@ static tide_status final_load(const tide__finals* finals, const tide_trace_segme
 
 tide_status tide__finals_load(const tide__finals* finals, tide__layout* layout) {
   for (size_t i = 0; i < finals->count; i++) {
-    TIDE_TRY(final_load(finals, finals->items[i].segment, layout));
+    TIDE_TRY(final_load(finals, &finals->items[i], layout));
   }
   return TIDE_OK;
 }
@@ -153,8 +155,10 @@ static uint64_t blocks_compare(const tide__finals* finals, const tide_trace_segm
   return differences;
 }
 
-static bool final_segment_is_same(const tide_trace_segment* segment, const tide__span* span) {
-  return segment->bytes == span->bytes && segment->is_expandable == span->is_expandable &&
+static bool final_segment_is_same(const tide__final* final, const tide__span* span) {
+  const tide_trace_segment* const segment = final->segment;
+  return segment->bytes == span->bytes && final->is_parked == span->is_parked &&
+         segment->is_expandable == span->is_expandable &&
          ((segment->absent & TIDE_SEGMENT_STREAM) != 0 || segment->stream == span->stream);
 }
 
@@ -167,10 +171,10 @@ uint64_t tide__finals_compare(const tide__finals* finals, const tide__layout* la
     const tide__span* const span = tide__layout_span_from(layout, segment->address);
     const bool is_there = span != NULL && span->node.key == segment->address;
     const bool is_again = i > 0 && finals->items[i - 1].segment->address == segment->address;
-    if (!is_there || is_again || !final_segment_is_same(segment, span)) differences++;
+    if (!is_there || is_again || !final_segment_is_same(&finals->items[i], span)) differences++;
     if (!is_there || is_again) continue;
     differences += blocks_compare(finals, segment, tide__layout_tile_at(layout, segment->address));
-    found += !span->is_made_up;
+    found += !span->is_made_up && !span->is_parked;
   }
   return differences + (layout->totals.segment_count - layout->made_up_count - found);
 }

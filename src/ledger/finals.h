@@ -12,6 +12,7 @@
 typedef struct tide__final {
   const tide_trace_segment* segment;  // borrowed from the trace
   uint64_t made_at;  // number of the last SEGMENT_ALLOC at its address, or TIDE_LEDGER_BEFORE
+  bool is_parked;
 } tide__final;
 
 typedef struct tide__finals {

@@ -6,6 +6,7 @@
 // rest below its splitting limit free, so such a rest belonged to the block before it.
 #include "ledger/follow.h"
 
+#include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
 
@@ -104,9 +105,22 @@ static void back_release(tide__layout* layout, const tide_trace_entry* entry, ti
   (void)tide__layout_place(layout, &placing);
 }
 
+// Of memory that was parked, a part may have come back, so the range is added in parts.
+static tide_status back_removal(tide__layout* layout, const tide_trace_entry* entry) {
+  tide__span span = span_of_entry(entry, TIDE_LEDGER_BEFORE);
+  uint64_t end = 0;
+  if (!tide__add(entry->address, entry->bytes, &end)) return TIDE_OK;
+  for (uint64_t at = entry->address; at < end; at = span.node.key + span.bytes) {
+    TIDE_REQUIRE(tide__layout_prepare(layout), TIDE_ERR_NO_MEMORY, "ledger: no memory for segments");
+    span.node.key = at;
+    span.bytes = tide__layout_part_end(layout, at, end) - at;
+    (void)tide__layout_add_span(layout, &span);
+  }
+  return TIDE_OK;
+}
+
 // Undoes an entry: removes what it added, and adds what it removed. Ignores what does not fit.
-static void follow_back(tide__layout* layout, const tide_trace_entry* entry) {
-  const tide__span span = span_of_entry(entry, TIDE_LEDGER_BEFORE);
+static tide_status follow_back(tide__layout* layout, const tide_trace_entry* entry) {
   switch (entry->action) {
     case TIDE_ACTION_ALLOC: back_alloc(layout, entry); break;
     case TIDE_ACTION_FREE_REQUESTED: back_release(layout, entry, TIDE_BLOCK_ALLOCATED); break;
@@ -116,9 +130,10 @@ static void follow_back(tide__layout* layout, const tide_trace_entry* entry) {
       (void)tide__layout_remove_range(layout, entry->address, entry->bytes);
       break;
     case TIDE_ACTION_SEGMENT_FREE:
-    case TIDE_ACTION_SEGMENT_UNMAP: (void)tide__layout_add_span(layout, &span); break;
+    case TIDE_ACTION_SEGMENT_UNMAP: return back_removal(layout, entry);
     default: break;
   }
+  return TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -168,7 +183,7 @@ tide_status tide__before_find(tide__before* before, tide__layout* layout, const 
   TIDE_TRY(tide__finals_load(finals, layout));
   for (uint64_t i = count; i > 0; i--) {
     TIDE_REQUIRE(tide__layout_prepare(layout), TIDE_ERR_NO_MEMORY, "ledger: no memory for blocks");
-    follow_back(layout, &entries[i - 1]);
+    TIDE_TRY(follow_back(layout, &entries[i - 1]));
   }
   return before_save(before, layout);
 }

@@ -153,12 +153,12 @@ tide_status tide__growths_find(tide__growths* growths, const tide__before* befor
                                const tide_trace_entry* entries, uint64_t count, const tide__layout* layout) {
   for (size_t i = 0; i < before->span_count; i++) {
     const tide__span* const span = &before->spans[i];
-    TIDE_TRY(ranges_add(growths, span->node.key, span->bytes, TIDE_LEDGER_BEFORE));
+    if (!span->is_parked) TIDE_TRY(ranges_add(growths, span->node.key, span->bytes, TIDE_LEDGER_BEFORE));
   }
   for (uint64_t i = 0; i < count; i++) TIDE_TRY(ranges_follow(growths, &entries[i], i));
   const tide__span* span = tide__layout_span_from(layout, 0);
   while (span != NULL) {
-    TIDE_TRY(growths_add_span(growths, span));
+    if (!span->is_parked) TIDE_TRY(growths_add_span(growths, span));
     span = tide__layout_span_from(layout, span->node.key + 1);
   }
   if (growths->count > 1) qsort(growths->items, growths->count, sizeof *growths->items, growth_order);
@@ -211,7 +211,7 @@ uint64_t tide__growth_first(const tide_growth* growth, const tide_trace_entry* e
 static void span_sum(const tide__layout* layout, tide__span* span) {
   tide__span_sum sum = { .free_bytes = 0 };
   uint64_t run = 0;
-  const tide__tile* const first = tide__layout_tile_at(layout, span->node.key);
+  const tide__tile* const first = span->is_parked ? NULL : tide__layout_tile_at(layout, span->node.key);
   for (const tide__tile* tile = first; tile != NULL && (tile == first || !tile->is_first);
        tile = tile->next) {
     run = tile->state == TIDE_BLOCK_ALLOCATED ? 0 : run + tile->bytes;

@@ -15,7 +15,7 @@
 #include "base/check.h"
 #include "base/list.h"
 
-#define LAYOUT_READY 4u  // records of a kind that one change may need
+#define LAYOUT_READY 6u  // records of a kind that one change may need
 
 // ---------------------------------------------------------------------------------------------------
 // Life
@@ -215,7 +215,7 @@ static tide__span* span_insert(tide__layout* layout, const tide__span* span) {
   const bool is_new = tide__tree_insert(&layout->spans, &added->node);
   TIDE_ASSERT(is_new);
   (void)is_new;
-  layout->totals.segment_count++;
+  layout->totals.segment_count += !added->is_parked;
   layout->made_up_count += added->is_made_up;
   return added;
 }
@@ -223,23 +223,29 @@ static tide__span* span_insert(tide__layout* layout, const tide__span* span) {
 static void span_delete(tide__layout* layout, tide__span* span) {
   tide__tree_remove(&layout->spans, &span->node);
   layout->made_up_count -= span->is_made_up;
+  layout->totals.segment_count -= !span->is_parked;
   tide__stock_give(&layout->span_stock, span);
-  layout->totals.segment_count--;
+}
+
+// Makes the part of a span from an address on a span of its own. A tile begins there.
+static tide__span* span_split(tide__layout* layout, tide__span* span, uint64_t address) {
+  tide__span upper = *span;
+  upper.node.key = address;
+  upper.bytes = span_end(span) - address;
+  span->bytes -= upper.bytes;
+  tile_around(layout, address)->is_first = true;
+  return span_insert(layout, &upper);
 }
 
 // Removes a range from the span that contains it. What is behind the range becomes a span of its own.
 static void span_shrink(tide__layout* layout, tide__span* span, uint64_t from, uint64_t to) {
-  range_tell(layout, TIDE_LEDGER_ENDS, span, from, to);
-  if (to < span_end(span)) {
-    tide__span upper = *span;
-    upper.node.key = to;
-    upper.bytes = span_end(span) - to;
-    (void)span_insert(layout, &upper);
-    tile_around(layout, to)->is_first = true;
+  if (!span->is_parked) {
+    range_tell(layout, TIDE_LEDGER_ENDS, span, from, to);
+    layout->totals.reserved_bytes -= to - from;
   }
+  if (to < span_end(span)) (void)span_split(layout, span, to);
   span->bytes = from - span->node.key;
   if (span->bytes == 0) span_delete(layout, span);
-  layout->totals.reserved_bytes -= to - from;
 }
 
 // Releases all blocks in a range of one span, so that one inactive tile covers it, and returns that tile.
@@ -263,7 +269,8 @@ static void span_cut_out(tide__layout* layout, tide__span* span, uint64_t from, 
   span_shrink(layout, span, from, to);
 }
 
-// Removes a range from all spans; returns the bytes removed. Invented spans are removed as a whole.
+// Removes a range from all spans; returns the bytes removed, without parked ones. Invented spans are removed
+// as a whole.
 static uint64_t range_clear(tide__layout* layout, uint64_t from, uint64_t to, bool* was_in_use) {
   uint64_t cleared = 0;
   tide__span* span = span_around(layout, from);
@@ -271,8 +278,8 @@ static uint64_t range_clear(tide__layout* layout, uint64_t from, uint64_t to, bo
   while (span != NULL && span->node.key < to) {
     const uint64_t begin = span->is_made_up ? span->node.key : tide__max(from, span->node.key);
     const uint64_t end = span->is_made_up ? span_end(span) : tide__min(to, span_end(span));
+    cleared += span->is_parked ? 0 : end - begin;
     span_cut_out(layout, span, begin, end, was_in_use);
-    cleared += end - begin;
     span = span_of(tide__tree_ceiling(&layout->spans, end));
   }
   return cleared;
@@ -284,7 +291,8 @@ static bool range_is_sane(uint64_t address, uint64_t bytes) {
 }
 
 static bool spans_are_one(const tide__span* lower, const tide__span* upper) {
-  return lower->is_expandable && upper->is_expandable && lower->stream == upper->stream &&
+  return !lower->is_parked && !upper->is_parked && lower->is_expandable && upper->is_expandable &&
+         lower->stream == upper->stream &&
          (lower->pool == upper->pool || !lower->is_pool_known || !upper->is_pool_known);
 }
 
@@ -307,24 +315,113 @@ static tide__span* span_join(tide__layout* layout, tide__span* lower, tide__span
   return lower;
 }
 
+static void span_join_both(tide__layout* layout, tide__span* span) {
+  tide__span* const lower = span->node.key > 0 ? span_around(layout, span->node.key - 1) : NULL;
+  span = span_join(layout, lower, span);
+  (void)span_join(layout, span, span_around(layout, span_end(span)));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Parking
+
+// Makes a tile begin at an address inside a span. False if a block in use lies across it.
+static bool tile_begin_at(tide__layout* layout, uint64_t address) {
+  tide__tile* const tile = tile_around(layout, address);
+  if (tile == NULL || tile->node.key == address) return true;
+  if (tile->state != TIDE_BLOCK_INACTIVE) return false;
+  (void)tile_cut(layout, tile, address);
+  return true;
+}
+
+// Makes a range of a span a span of its own.
+static tide__span* span_isolate(tide__layout* layout, tide__span* span, uint64_t from, uint64_t to) {
+  if (to < span_end(span)) (void)span_split(layout, span, to);
+  return from > span->node.key ? span_split(layout, span, from) : span;
+}
+
+// The span that contains a range, cut so that tiles begin and end there; NULL if there is none, or a block in
+// use lies across a border.
+static tide__span* range_find(tide__layout* layout, uint64_t from, uint64_t to, bool is_parked) {
+  tide__span* const span = span_around(layout, from);
+  if (span == NULL || span->is_parked != is_parked || to > span_end(span)) return NULL;
+  if (to < span_end(span) && !tile_begin_at(layout, to)) return NULL;
+  return tile_begin_at(layout, from) ? span : NULL;
+}
+
+static bool range_is_used(const tide__layout* layout, uint64_t from, uint64_t to) {
+  const tide__tile* tile = tile_around(layout, from);
+  for (; tile != NULL && tile->node.key < to; tile = tile->next) {
+    if (tile->state != TIDE_BLOCK_INACTIVE) return true;
+  }
+  return false;
+}
+
+// Two inactive tiles on both sides of an address in one span are one.
+static void tiles_join_at(tide__layout* layout, uint64_t address) {
+  tide__tile* const tile = tile_around(layout, address);
+  if (tile != NULL && tile->state == TIDE_BLOCK_INACTIVE) (void)tile_merge(layout, tile);
+}
+
+// The memory of a range goes, and its blocks stay. False if nothing is in use there, or it is not a range of
+// one span.
+static bool range_park(tide__layout* layout, uint64_t from, uint64_t to) {
+  if (!range_is_used(layout, from, to)) return false;
+  tide__span* span = range_find(layout, from, to, false);
+  if (span == NULL || !span->is_expandable || span->is_made_up) {
+    tiles_join_at(layout, to);
+    tiles_join_at(layout, from);
+    return false;
+  }
+  range_tell(layout, TIDE_LEDGER_ENDS, span, from, to);
+  span = span_isolate(layout, span, from, to);
+  span->is_parked = true;
+  layout->totals.segment_count--;
+  layout->totals.reserved_bytes -= to - from;
+  return true;
+}
+
+// The memory of a range of a parked span is there again.
+static bool range_unpark(tide__layout* layout, uint64_t from, uint64_t to) {
+  tide__span* span = range_find(layout, from, to, true);
+  if (span == NULL) {
+    tiles_join_at(layout, to);
+    tiles_join_at(layout, from);
+    return false;
+  }
+  span = span_isolate(layout, span, from, to);
+  span->is_parked = false;
+  layout->totals.segment_count++;
+  layout->totals.reserved_bytes += to - from;
+  range_tell(layout, TIDE_LEDGER_BEGINS, span, from, to);
+  span_join_both(layout, span);
+  return true;
+}
+
+uint64_t tide__layout_part_end(const tide__layout* layout, uint64_t from, uint64_t to) {
+  const tide__span* const span = span_around(layout, from);
+  if (span != NULL) return span->is_parked ? tide__min(to, span_end(span)) : to;
+  const tide__span* const next = span_of(tide__tree_ceiling(&layout->spans, from));
+  return next != NULL && next->is_parked ? tide__min(to, next->node.key) : to;
+}
+
 tide__oddity tide__layout_add_span(tide__layout* layout, const tide__span* span) {
   const uint64_t address = span->node.key;
   if (!range_is_sane(address, span->bytes)) return TIDE__ODD_SPAN;
+  if (!span->is_parked && span->is_expandable && range_unpark(layout, address, address + span->bytes))
+    return TIDE__ODD_NONE;
   bool was_in_use = false;
-  const bool is_odd = range_clear(layout, address, address + span->bytes, &was_in_use) != 0;
+  const bool is_odd = range_clear(layout, address, address + span->bytes, &was_in_use) != 0 || was_in_use;
   tide__tile* const before = tile_of(tide__tree_floor(&layout->tiles, address));
   tide__tile* const tile = tile_insert(layout, before, address, span->bytes);
   tile->is_first = true;
   tile->is_expandable = span->is_expandable;
   tile->is_made_up = span->is_made_up;
-  layout->totals.reserved_bytes += span->bytes;
-  tide__span* added = span_insert(layout, span);
-  range_tell(layout, TIDE_LEDGER_BEGINS, added, address, span_end(added));
-  if (span->is_expandable) {
-    tide__span* const lower = address > 0 ? span_around(layout, address - 1) : NULL;
-    added = span_join(layout, lower, added);
-    (void)span_join(layout, added, span_around(layout, span_end(added)));
+  tide__span* const added = span_insert(layout, span);
+  if (!span->is_parked) {
+    layout->totals.reserved_bytes += span->bytes;
+    range_tell(layout, TIDE_LEDGER_BEGINS, added, address, span_end(added));
   }
+  if (span->is_expandable) span_join_both(layout, added);
   return is_odd ? TIDE__ODD_SPAN : TIDE__ODD_NONE;
 }
 
@@ -338,6 +435,7 @@ tide__oddity tide__layout_remove_span(tide__layout* layout, uint64_t address, ui
 
 tide__oddity tide__layout_remove_range(tide__layout* layout, uint64_t address, uint64_t bytes) {
   if (!range_is_sane(address, bytes)) return TIDE__ODD_SPAN;
+  if (range_park(layout, address, address + bytes)) return TIDE__ODD_NONE;
   bool is_odd = false;
   if (range_clear(layout, address, address + bytes, &is_odd) != bytes) is_odd = true;
   return is_odd ? TIDE__ODD_SPAN : TIDE__ODD_NONE;
@@ -493,8 +591,8 @@ int tide__layout_check(const tide__layout* layout) {
   for (tide__tree_node* node = tide__tree_first(&layout->spans); node != NULL; node = tide__tree_next(node)) {
     const int broken = span_check(span_of(node), &tile, &sums);
     if (broken != 0) return broken;
-    sums.segment_count++;
-    sums.reserved_bytes += span_of(node)->bytes;
+    sums.segment_count += !span_of(node)->is_parked;
+    sums.reserved_bytes += span_of(node)->is_parked ? 0 : span_of(node)->bytes;
   }
   if (tile != NULL) return 1;
   return memcmp(&sums, &layout->totals, sizeof sums) == 0 ? 0 : 3;

@@ -36,6 +36,7 @@ typedef struct tide__span {
   bool is_expandable;
   bool is_pool_known;
   bool is_made_up;  // invented for an allocation outside of all spans; removed with it
+  bool is_parked;   // unmapped with blocks in use: it is not reserved, and its blocks stay
   // Kept by growths.c, and up to date if `summed_in` is the layout's generation.
   tide__span_sum sum;
   uint64_t summed_in;  // 0: never
@@ -66,7 +67,7 @@ typedef struct tide__layout_watch {
   void* user;
 } tide__layout_watch;
 
-// [L3] totals are the sums over spans and over tiles that are not inactive
+// [L3] totals are the sums over spans that are not parked, and over tiles that are not inactive
 typedef struct tide__layout {
   const tide_heap* heap;     // borrowed until fini
   const tide__rules* rules;  // borrowed until fini
@@ -98,9 +99,11 @@ void tide__layout_fini(tide__layout* layout);
 bool tide__layout_prepare(tide__layout* layout);
 
 // Adds a copy of `span`. It is merged with its neighbours if all are expandable, of one stream, and of the
-// same pool as far as known.
+// same pool as far as known. A range of a parked span is not parked any more, and keeps its blocks.
 tide__oddity tide__layout_add_span(tide__layout* layout, const tide__span* span);
-// Remove the span at an address, or a range of expandable ones.
+// Where the part of a range ends that can be added at once: at the border of a parked span.
+uint64_t tide__layout_part_end(const tide__layout* layout, uint64_t from, uint64_t to);
+// Remove the span at an address, or a range of expandable ones. A range with blocks in use is parked instead.
 tide__oddity tide__layout_remove_span(tide__layout* layout, uint64_t address, uint64_t bytes);
 tide__oddity tide__layout_remove_range(tide__layout* layout, uint64_t address, uint64_t bytes);
 

@@ -215,7 +215,8 @@ static tide_ledger_segment segment_of_span(const tide__span* span, const tide__t
                                   .pool = span->pool,
                                   .stack = span->stack,
                                   .is_large = span->is_large,
-                                  .is_expandable = span->is_expandable };
+                                  .is_expandable = span->is_expandable,
+                                  .is_parked = span->is_parked };
   for (const tide__tile* tile = first; tile != NULL && (tile == first || !tile->is_first);
        tile = tile->next) {
     segment.block_count++;

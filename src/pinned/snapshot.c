@@ -31,7 +31,8 @@ static seen_segment segment_note(const tide__pin_segment* segment) {
                                    .stack = segment->stack,
                                    .device = -1,
                                    .is_large = segment->capacity == 1,
-                                   .ordinal = segment->ordinal },
+                                   .ordinal = segment->ordinal,
+                                   .tag = "" },
                          .block_bytes = segment->block_bytes,
                          .capacity = segment->capacity };
 }

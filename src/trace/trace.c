@@ -150,6 +150,24 @@ const tide_trace_block* tide_trace_blocks(const tide_trace* trace, size_t* out_c
   return array_items(trace != NULL ? &trace->blocks : NULL, out_count);
 }
 
+static tide_value segment_extra(const tide_trace* trace, const tide_trace_segment* segment, uint32_t kind,
+                                const char* key) {
+  const tide_value none = { .kind = TIDE_VALUE_NONE };
+  if (trace == NULL || segment == NULL || segment->extra == 0) return none;
+  const tide_intern* const names = tide_trace_names(trace);
+  const tide_value value = tide_intern_value(names, tide_intern_value_find(names, segment->extra, key));
+  return value.kind == kind ? value : none;
+}
+
+const char* tide_trace_segment_tag(const tide_trace* trace, const tide_trace_segment* segment) {
+  const tide_value tag = segment_extra(trace, segment, TIDE_VALUE_TEXT, TIDE_SEGMENT_KEY_TAG);
+  return tag.text != 0 ? tide_intern_text(tide_trace_names(trace), tag.text, NULL) : "";
+}
+
+bool tide_trace_segment_is_parked(const tide_trace* trace, const tide_trace_segment* segment) {
+  return segment_extra(trace, segment, TIDE_VALUE_BOOL, TIDE_SEGMENT_KEY_PARKED).integer != 0;
+}
+
 tide_pool_label tide_trace_pool(const tide_trace* trace, uint32_t number) {
   if (trace == NULL || number == 0 || number > trace->pools.count) return (tide_pool_label){ 0, 0 };
   return ((const tide_pool_label*)trace->pools.items)[number - 1];

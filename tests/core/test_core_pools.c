@@ -64,6 +64,7 @@ static void model_open(model* m) {
   m->pools.record_init = record_init;
   m->pools.flags = &m->flags;
   m->pools.has_scopes = 4;
+  m->pools.has_captures = 8;
   if (strcmp(t_variant(), "by place") == 0) m->pools.place = record_place;
   tide__store_relaxed(&m->flags, 1);
   tide__pools_set_default(&m->pools, &m->default_pool.base);
@@ -130,6 +131,16 @@ static model_pool* model_after(model* m, const model_pool* behind, bool is_unuse
   return next;
 }
 
+// How many of the open scopes are regions.
+static uint32_t model_regions(const model* m) {
+  uint32_t count = 0;
+  for (size_t i = 0; i < POOLS; ++i) {
+    const model_pool* const pool = &m->known[i];
+    count += pool->number != 0 && pool->opened != 0 && pool->scope.scope.is_region;
+  }
+  return count;
+}
+
 static void expect_same(model* m) {
   tide__pool_cursor at = { 0 };
   model_pool* wanted = model_after(m, NULL, false);
@@ -145,7 +156,8 @@ static void expect_same(model* m) {
     got = tide__pools_next(&m->pools, &at);
   }
   T_PTR_EQ(got, NULL);
-  T_EQ(tide__load_relaxed(&m->flags), m->scope_count > 0 ? 5 : 1);
+  const bool has_captures = m->scope_count > model_regions(m);
+  T_EQ(tide__load_relaxed(&m->flags), (m->scope_count > 0 ? 5u : 1u) | (has_captures ? 8u : 0u));
   T_PTR_EQ(tide__pools_find(&m->pools, TIDE_POOL_DEFAULT), &m->default_pool.base);
 }
 
@@ -213,6 +225,7 @@ static void do_begin(model* m, t_rng* rng) {
   model_scope made = { .accepts = t_rng_below(rng, 2) == 0 };
   made.scope = (tide__scope){ .kind = kinds[t_rng_below(rng, 4)],
                               .flags = (uint32_t)t_rng_below(rng, 7),
+                              .is_region = t_rng_below(rng, 2) == 0,
                               .device = (int)t_rng_below(rng, DEVICES),
                               .stream = (tide_stream)(uintptr_t)(1 + t_rng_below(rng, STREAMS)),
                               .ask = filter_answer,

@@ -201,7 +201,7 @@ DEVICE_TEST(test_device__a_scope_takes_the_requests_of_its_kind) {
   tide_stream stream = side_new(m);
   for (size_t i = 0; i < sizeof scope_cases / sizeof scope_cases[0]; ++i) {
     const tide_pool pool = pool_new(d, NULL);
-    const tide_scope scope = { sizeof scope, scope_cases[i].kind, stream, is_wanted_stream, &stream };
+    const tide_scope scope = { sizeof scope, scope_cases[i].kind, stream, is_wanted_stream, &stream, false };
     T_OK(pool_begin_kept(d, pool, &scope));
     const tide_block here = take(d, NULL, 4096);
     const tide_block on_stream = take(d, stream, 4096);

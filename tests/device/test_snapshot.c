@@ -336,3 +336,30 @@ TORCH_TEST(test_snapshot__a_replay_repeats_the_end_of_a_pool) {
   tide_trace_free(trace);
   give(d, block);
 }
+
+// Tags, and what is parked, are keys of segments that other tools ignore. Every format keeps them.
+DEVICE_TEST(test_snapshot__tags_and_parked_segments_are_read_back_from_a_file) {
+  static const tide_format formats[] = { TIDE_FORMAT_PICKLE, TIDE_FORMAT_JSON, TIDE_FORMAT_NATIVE };
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.tag = "weights/actor";
+  const tide_block block = take_in(d, pool_new(d, &options), NULL, 6 * MIB);
+  const tide_block common = take(d, NULL, 2 * MIB);
+  const bool parks = is_tide() && !has_plain_pools();
+  if (parks) T_OK(tide_device_park(d, "weights", NULL, NULL));
+  tide_trace* trace = snapshot_of(d, NULL);
+  for (size_t i = 0; i < sizeof formats / sizeof formats[0]; ++i) {
+    tide_trace* again = through_file(trace, formats[i]);
+    size_t count = 0;
+    const tide_trace_segment* const segments = tide_trace_segments(again, &count);
+    T_EQ(count, 2);
+    for (size_t k = 0; k < count; ++k) {
+      const bool is_tagged = segments[k].pool != 0;
+      T_STR_EQ(tide_trace_segment_tag(again, &segments[k]), is_tagged ? "weights/actor" : "");
+      T_EQ(tide_trace_segment_is_parked(again, &segments[k]), is_tagged && parks);
+    }
+    tide_trace_free(again);
+  }
+  tide_trace_free(trace);
+  give(d, block);
+  give(d, common);
+}

@@ -229,7 +229,7 @@ EXTERNAL_TEST(test_external__streams_in_a_pool_may_be_gone) {
   const tide_pool pool = pool_new(d, NULL);
   for (int i = 0; i < 20; ++i) {
     const tide_stream stream = side_new(m);
-    const tide_scope scope = { sizeof scope, TIDE_SCOPE_STREAM, stream, NULL, NULL };
+    const tide_scope scope = { sizeof scope, TIDE_SCOPE_STREAM, stream, NULL, NULL, false };
     T_OK(tide_device_pool_begin(d, pool, &scope));
     const tide_block block = take_external(d, stream, 8 * MIB);
     T_OK(tide_device_pool_end(d, pool));

@@ -432,7 +432,7 @@ static void expect_nobody_drawn(tide_machine* m, tide_device_cache* d, bool has_
   const tide_stream a = known_new(m, d);
   const tide_stream b = known_new(m, d);
   const tide_pool pool = pool_new(d, NULL);
-  const tide_scope scope = { sizeof scope, TIDE_SCOPE_STREAM, a, NULL, NULL };
+  const tide_scope scope = { sizeof scope, TIDE_SCOPE_STREAM, a, NULL, NULL, false };
   const comb c = comb_new(m, d, a);
   comb_release(m, d, &c, 111);
   stream_finish(m, 0, a);

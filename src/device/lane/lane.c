@@ -78,7 +78,10 @@ static tide__lane* lane_new(tide_device_cache* device) {
   tide__lane* lane = device->idle_lanes;
   if (lane != NULL) device->idle_lanes = lane->next_idle;
   tide__mutex_unlock(&device->pools_lock);
-  if (lane != NULL) return lane;
+  if (lane != NULL) {
+    lane->arrival_number = 0;
+    return lane;
+  }
   lane = tide__heap_alloc(device->heap, 1, sizeof *lane);
   if (lane == NULL) return NULL;
   if (!tide__bins_init(&lane->free_index[TIDE__SMALL].bins, device->heap, true) ||

@@ -38,8 +38,9 @@ void tide__gate_resume(tide_device_cache* device);
 // is about to give back is then back. The caller has the gate before and after, but not between. A thread
 // that is inside an observer does not wait, because two of them could wait for each other.
 void tide__gate_settle(tide_device_cache* device);
-static inline bool tide__has_scopes(tide_device_cache* device) {
-  return (tide__load_relaxed(&device->detours) & TIDE__HAS_SCOPES) != 0;
+// Are scopes open that act as captures? Regions do not.
+static inline bool tide__has_captures(tide_device_cache* device) {
+  return (tide__load_relaxed(&device->detours) & TIDE__HAS_CAPTURES) != 0;
 }
 // Sets or clears a bit of `detours`.
 void tide__detour(tide_device_cache* device, uint32_t bit, bool is_set);
@@ -56,6 +57,8 @@ void tide__totals_count(tide_device_cache* device, size_t field_offset, uint64_t
   tide__totals_count((device), offsetof(tide_device_stats, field), (count))
 #define TIDE__COUNT(device, field) TIDE__COUNT_MANY(device, field, 1)
 void tide__totals_oversize(tide_device_cache* device, bool is_rise);
+// Memory of a kind (a TIDE_STAT_...) was parked, or is not any more.
+void tide__totals_park(tide_device_cache* device, int kind, int64_t bytes);
 
 // ---------------------------------------------------------------------------------------------------
 // history.c
@@ -125,8 +128,22 @@ void tide__pool_choose(tide__request* request);
 static inline void tide__pool_leave(tide_device_cache* device, tide__pool* pool) {
   tide__pools_leave(&device->pools, &pool->base);
 }
+// Is its memory away, or about to be? The caller has the gate.
+static inline bool tide__pool_is_away(const tide__pool* pool) {
+  return pool->parked != NULL || pool->is_moving;
+}
+static inline const char* tide__pool_tag(tide__pool* pool) { return tide__load_relaxed(&pool->tag); }
 // Drops private pools that have neither users nor memory.
 void tide__pool_drop_unused(tide_device_cache* device);
+
+// ---------------------------------------------------------------------------------------------------
+// tags.c
+
+// Is it a tag? And is another one the same, or below it? NULL covers all tags, but "" is none.
+tide_status tide__tag_check(const char* call, const char* tag);
+bool tide__tag_covers(const char* tag, const char* other);
+// The same text, which stays as long as the allocator; "" for NULL.
+tide_status tide__tag_keep(tide_device_cache* device, const char* call, const char* tag, const char** out);
 
 // ---------------------------------------------------------------------------------------------------
 // lane.c: lanes; block.c: blocks in chains

@@ -20,12 +20,16 @@ void tide__pools_start(tide_device_cache* device) {
   device->pools.place = pool_place;
   device->pools.flags = &device->detours;
   device->pools.has_scopes = TIDE__HAS_SCOPES;
+  device->pools.has_captures = TIDE__HAS_CAPTURES;
   tide__pool_init(&device->default_pool, &defaults);
   tide__pools_set_default(&device->pools, &device->default_pool.base);
 }
 
 void tide__pool_init(tide__pool* pool, const tide_pool_options* options) {
   pool->options = *options;
+  pool->options.tag = NULL;  // borrowed during the call
+  tide__store_relaxed(&pool->tag, "");
+  tide__store_relaxed(&pool->is_captured, 0);
   pool->is_raw = options->is_plain || options->segment_alloc != NULL;
   tide__store_relaxed(&pool->no_split, options->no_split);
   tide__store_relaxed(&pool->use_on_oom, options->use_on_oom);
@@ -103,10 +107,13 @@ tide_status tide_device_pool_new(tide_device_cache* device, const tide_pool_opti
   TIDE_REQUIRE((whole.segment_alloc == NULL) == (whole.segment_release == NULL), TIDE_ERR_ARGUMENT,
                "device_pool_new: only one of segment_alloc and segment_release is given");
   TIDE__REQUIRE_OWN(device, "device_pool_new");
+  const char* tag = NULL;
+  TIDE_TRY(tide__tag_keep(device, "device_pool_new", whole.tag, &tag));
   if (tide__device_options(device)->plain_pools) whole.is_plain = true;
   tide__pool* const pool = tide__pool_of(tide__pools_take_record(&device->pools));
   TIDE_REQUIRE(pool != NULL, TIDE_ERR_NO_MEMORY, "device_pool_new: no memory for the record of a pool");
   tide__pool_init(pool, &whole);
+  tide__store_relaxed(&pool->tag, tag);
   *out = tide__pools_add(&device->pools, &pool->base, whole.label);
   return TIDE_OK;
 }
@@ -142,8 +149,10 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_no_split(tide_device_cac
   tide__pool_base* found = NULL;
   TIDE_TRY(device_check(device, "device_pool_set_no_split"));
   TIDE_TRY(tide__pools_lock(&device->pools, pool, false, "device_pool_set_no_split", &found));
-  tide__store_relaxed(&tide__pool_of(found)->no_split, 1);
+  const bool is_parked = tide__load_relaxed(&tide__pool_of(found)->is_parked) != 0;
+  if (!is_parked) tide__store_relaxed(&tide__pool_of(found)->no_split, 1);
   tide__mutex_unlock(&device->pools_lock);
+  TIDE_REQUIRE(!is_parked, TIDE_ERR_STATE, "device_pool_set_no_split: pool %u is parked", pool);
   return TIDE_OK;
 }
 
@@ -187,6 +196,7 @@ tide_status tide_device_pool_begin(tide_device_cache* device, tide_pool pool, co
   scope = &whole;
   TIDE_TRY(device_check(device, "device_pool_begin"));
   const tide__scope opened = { .kind = scope->kind,
+                               .is_region = scope->is_region,
                                .device = device->index,
                                .stream = scope->stream,
                                .ask = filter_ask,

@@ -57,3 +57,10 @@ void tide__totals_oversize(tide_device_cache* device, bool is_rise) {
   tide__stat_move(&device->totals.oversize_allocations, is_rise ? 1 : -1);
   tide__mutex_unlock(&device->totals_lock);
 }
+
+void tide__totals_park(tide_device_cache* device, int kind, int64_t bytes) {
+  tide__mutex_lock(&device->totals_lock);
+  tide__stat_move(&device->totals.parked_bytes[TIDE_STAT_ALL], bytes);
+  tide__stat_move(&device->totals.parked_bytes[kind], bytes);
+  tide__mutex_unlock(&device->totals_lock);
+}

@@ -183,6 +183,7 @@ void tide__oom_write(tide_oom* oom, const char* machine) {
   const uint64_t used = oom->allocated_bytes + oom->private_idle_bytes;
   say(&t, ", and %s is reserved but unallocated. ",
       tide_size_text(oom->reserved_bytes > used ? oom->reserved_bytes - used : 0, a));
+  if (oom->parked_bytes > 0) say(&t, "%s more are parked. ", tide_size_text(oom->parked_bytes, a));
   say(&t, "The request was for %s; %s wait for work on other streams; the largest idle block here has %s.",
       tide_size_text(oom->requested_bytes, a), tide_size_text(oom->pending_bytes, b),
       tide_size_text(oom->largest_idle_bytes, (char[TIDE_SIZE_TEXT]){ 0 }));
@@ -216,6 +217,7 @@ static uint64_t private_idle_bytes(tide_device_cache* device) {
   tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);
   for (; pool != NULL; pool = tide__pool_next(device, &at)) {
+    if (tide__load_relaxed(&pool->is_parked)) continue;
     tide__lane* lane = tide__lane_next(device, pool, NULL);
     for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) bytes += lane_idle_bytes(lane);
   }
@@ -250,6 +252,7 @@ static void oom_measure(const tide__request* request, tide_oom* oom) {
   oom->reserved_bytes = (uint64_t)stats.reserved_bytes[TIDE_STAT_ALL].current;
   oom->pending_bytes = (uint64_t)stats.active_bytes[TIDE_STAT_ALL].current - oom->allocated_bytes;
   oom->private_idle_bytes = private_idle_bytes(device);
+  oom->parked_bytes = (uint64_t)stats.parked_bytes[TIDE_STAT_ALL].current;
   oom->largest_idle_bytes = largest_idle_bytes(request);
   oom->rung_count = oom_steps.count;
   for (uint32_t i = 0; i < oom_steps.count; i++) oom->rungs[i] = oom_steps.rungs[i];

@@ -30,6 +30,9 @@ typedef struct tide__policy {
   // Puts memory of a pool that the policy keeps outside of the free indexes into them, before idle memory of
   // the pool is given back. The caller has the gate. NULL: there is no such memory.
   tide_status (*let_go)(tide_device_cache* device, tide__pool* pool);
+  // Forgets memory that is parked and not needed any more, before idle memory is given back. The caller has
+  // the gate. NULL: nothing is parked.
+  void (*tidy)(tide_device_cache* device);
   // Adds what all threads have counted for themselves to the totals. NULL: they count in lanes only.
   void (*settle)(tide_device_cache* device);
 } tide__policy;

@@ -214,7 +214,8 @@ tide_status tide__reclaim_pool(tide_device_cache* device, tide__pool* pool,
   return pool_give_kind(device, pool, !is_small_first, context);
 }
 
-// A walk over the pools whose memory may go: the default one, and private ones without users.
+// A walk over the pools whose memory may go: the default one, and private ones without users, unless it is
+// parked.
 typedef struct pool_walk {
   tide__pool_cursor at;
   bool has_default;  // the default one comes first
@@ -225,13 +226,21 @@ static tide__pool* pool_walk_next(tide_device_cache* device, pool_walk* walk) {
   walk->has_default = false;
   if (is_default) return &device->default_pool;
   tide__pool* pool = tide__pool_next(device, &walk->at);
-  while (pool != NULL && tide__pool_is_used(device, pool)) pool = tide__pool_next(device, &walk->at);
+  while (pool != NULL && (tide__pool_is_used(device, pool) || tide__pool_is_away(pool))) {
+    pool = tide__pool_next(device, &walk->at);
+  }
   return pool;
+}
+
+// Forgets what is parked and not needed any more.
+static void tidy(tide_device_cache* device) {
+  if (device->policy->tidy != NULL) device->policy->tidy(device);
 }
 
 static tide_status reclaim(tide_device_cache* device, pool_walk walk, const tide__call_context* context) {
   tide__pool* pool = NULL;
   tide__gate_settle(device);
+  tidy(device);
   while ((pool = pool_walk_next(device, &walk)) != NULL) TIDE_TRY(tide__reclaim_pool(device, pool, context));
   tide__pool_drop_unused(device);
   return TIDE_OK;
@@ -290,6 +299,7 @@ static tide_status reclaim_to(tide_device_cache* device, pool_walk pools, uint64
   tide__block* list = NULL;
   uint64_t idle = 0;
   tide__gate_settle(device);
+  tidy(device);
   for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
     idle += pool_idle_bytes(device, pool);
   }
@@ -445,9 +455,10 @@ tide_status tide__reclaim_by_age(const tide__request* request) {
 static tide_status pool_trim_at_gate(tide_device_cache* device, tide_pool number, bool is_capturing,
                                      const tide__call_context* context) {
   tide__gate_settle(device);
+  tidy(device);
   tide__pool* const pool = tide__pool_find(device, number);
   TIDE_REQUIRE(pool != NULL, TIDE_ERR_HANDLE, "device_trim_pool: there is no pool %u", number);
-  if (tide__pool_is_used(device, pool)) return TIDE_OK;
+  if (tide__pool_is_used(device, pool) || tide__pool_is_away(pool)) return TIDE_OK;
   if (!is_capturing) TIDE_TRY(tide__timeline_wait(device, pool, context));
   TIDE_TRY(tide__reclaim_pool(device, pool, context));
   tide__pool_drop_unused(device);
@@ -457,7 +468,7 @@ static tide_status pool_trim_at_gate(tide_device_cache* device, tide_pool number
 // While a scope is open nothing is waited for, and nothing of the default pool is given back.
 static tide_status trim_at_gate(tide_device_cache* device, tide_pool number, uint64_t keep_bytes,
                                 const tide__call_context* context) {
-  const bool is_capturing = tide__has_scopes(device) && !tide__device_options(device)->captures_by_stream;
+  const bool is_capturing = tide__has_captures(device) && !tide__device_options(device)->captures_by_stream;
   if (number != TIDE_POOL_DEFAULT) return pool_trim_at_gate(device, number, is_capturing, context);
   const pool_walk pools = { .has_default = !is_capturing };
   if (!is_capturing) TIDE_TRY(tide__timeline_wait(device, NULL, context));

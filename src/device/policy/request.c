@@ -77,7 +77,7 @@ tide_status tide__rung_borrow(tide__request* request, tide__block** out) {
   tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);
   for (; pool != NULL && *out == NULL; pool = tide__pool_next(device, &at)) {
-    if (!tide__load_relaxed(&pool->use_on_oom)) continue;
+    if (!tide__load_relaxed(&pool->use_on_oom) || tide__pool_is_away(pool)) continue;
     tide__request inner = *request;
     inner.pool = pool;
     inner.is_borrowing = true;

@@ -20,7 +20,8 @@ void tide__totals_forget_peak(tide_device_cache* device) {
   tide__mutex_lock(&device->totals_lock);
   const tide_device_stats* const totals = &device->totals;
   device->peak_large = tide__max((uint64_t)totals->active_bytes[TIDE_STAT_LARGE].current,
-                                 (uint64_t)totals->reserved_bytes[TIDE_STAT_LARGE].current);
+                                 (uint64_t)(totals->reserved_bytes[TIDE_STAT_LARGE].current +
+                                            totals->parked_bytes[TIDE_STAT_LARGE].current));
   tide__mutex_unlock(&device->totals_lock);
 }
 
@@ -47,6 +48,7 @@ static void totals_each(tide_device_stats* totals, void (*change)(tide_stat* sta
 #define CHANGE(name) \
   for (int kind = 0; kind < TIDE_STAT_KINDS; kind++) change(&totals->name[kind]);
   TIDE_DEVICE_STAT_MAP(CHANGE)
+  CHANGE(parked_bytes)
 #undef CHANGE
   change(&totals->oversize_allocations);
   change(&totals->oversize_segments);

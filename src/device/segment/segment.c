@@ -161,6 +161,16 @@ void tide__unmapped_keep(tide_device_cache* device, const tide__segment* segment
                  to - from);
 }
 
+void tide__mapped_keep(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
+                       const tide__call_context* context) {
+  const int kind = segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
+  reserved_move(device, segment->lane->pool, (int64_t)(to - from), kind, false);
+  if (!tide__is_recording(device)) return;
+  tide__entry_add(device, TIDE_ACTION_SEGMENT_MAP, context, end_stack(segment, context), segment->lane, from,
+                  to - from);
+  tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
+}
+
 void tide__unmapping_revoke(tide_device_cache* device, const tide__segment* segment, uint64_t from,
                             uint64_t to, const tide__call_context* context) {
   if (from == to) return;
@@ -214,7 +224,7 @@ void tide__strays_retry(tide_device_cache* device) {
 // used after all: both are safe, which the machine is told by the mode RELAXED.
 static tide_status relax(const tide__request* request, tide__relaxed* out) {
   *out = (tide__relaxed){ NULL, TIDE_CAPTURE_GLOBAL };
-  return request->has_scopes ? tide__relax(request->device->machine, out) : TIDE_OK;
+  return request->has_captures ? tide__relax(request->device->machine, out) : TIDE_OK;
 }
 
 static tide_status memory_alloc_relaxed(const tide__request* request, void** out) {
@@ -358,7 +368,7 @@ static tide_status segment_memory_end(tide_device_cache* device, const tide__seg
   return status;
 }
 
-// Memory that is lent to a view is told with the view.
+// Memory that is lent to a view is told with the view, and the end of parked memory was told already.
 void tide__segment_end_tell(tide_device_cache* device, const tide__segment* segment,
                             const tide__call_context* context) {
   uint64_t from = segment->address;
@@ -368,6 +378,7 @@ void tide__segment_end_tell(tide_device_cache* device, const tide__segment* segm
                        segment->bytes);
     return;
   }
+  if (tide__load_relaxed(&segment->lane->pool->is_parked)) return;
   for (const tide__block* block = segment->head; block != NULL; block = block->next) {
     if (!tide__state_has_memory(block->state)) continue;
     if (block->address != to) {

@@ -32,6 +32,9 @@ void tide__segment_unlink_locked(tide__segment* segment);
 void tide__segments_drop_unmapped(tide_device_cache* device, tide__lane* lane);
 // Counts and records memory that was mapped for a request.
 void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t bytes);
+// The same for memory of a segment that no request asked for.
+void tide__mapped_keep(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
+                       const tide__call_context* context);
 // Tells observers that memory of a segment is about to be unmapped; the gate is left meanwhile, and all of it
 // must be BUSY. Then counts and records what was unmapped, and tells observers what was not after all.
 void tide__unmapping_tell(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,

@@ -143,6 +143,9 @@ tide_status tide__mapping_commit(tide_device_cache* device, tide__mapping* mappi
 static bool mapping_try_end(tide_device_cache* device, tide__mapping* mapping) {
   void* const address = tide__pointer(mapping->address);
   if (tide__orphans_reserve(device, mapping->count) != TIDE_OK) return false;
+  if (mapping->is_busy && tide_machine_device_synchronize(device->machine, device->index) != TIDE_OK)
+    return false;
+  mapping->is_busy = false;
   if (mapping->bytes > 0 && tide_machine_unmap(device->machine, address, mapping->bytes) != TIDE_OK) {
     return false;
   }

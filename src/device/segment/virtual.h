@@ -33,6 +33,7 @@ typedef struct tide__mapping {
   uint64_t address;
   uint64_t bytes;        // that are mapped
   uint64_t range_bytes;  // of addresses to be given back from there on; 0: none
+  bool is_busy;          // work may still use it, and is waited for before it is unmapped
   size_t capacity;
   size_t count;
   tide_physical handles[];  // owned; given back with the mapping

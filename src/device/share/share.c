@@ -118,6 +118,10 @@ static tide_status share_span(tide_device_cache* device, tide__span span, tide_s
   out->offset = span.offset;
   TIDE_TRY(room_check(device, out, room));
   for (size_t i = 0; i < span.count; i++) {
+    TIDE_REQUIRE(span.handles[i]->physical != NULL && !tide__pool_is_away(span.handles[i]->home->lane->pool),
+                 TIDE_ERR_STATE, "device_share: the memory is parked");
+  }
+  for (size_t i = 0; i < span.count; i++) {
     TIDE_TRY(part_export(device, span.handles[i]->physical, span.handles[i]->bytes, room, i));
   }
   for (size_t i = 0; i < span.count; i++) span.handles[i]->is_shared = true;

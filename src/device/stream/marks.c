@@ -174,7 +174,7 @@ void tide__marks_mark_late(tide_device_cache* device, tide__lane* lane) {
 }
 
 bool tide__marks_can_be_of_all(tide_device_cache* device, tide_stream own) {
-  return !device->lacks_record_all && !tide__has_scopes(device) && stream_is_open(device, own);
+  return !device->lacks_record_all && !tide__has_captures(device) && stream_is_open(device, own);
 }
 
 void tide__marks_mark_external(tide_device_cache* device, tide__lane* lane) {

@@ -93,10 +93,10 @@ static inline bool tide__timeline_is_empty(tide_device_cache* device) {
 static inline uint64_t tide__stream_capture(tide_device_cache* device, tide_stream stream) {
   return tide__capture_of(device->machine, device->index, stream);
 }
-// Does the allocator behave as in a capture: while a scope is open, or by option while the stream is
-// captured?
+// Does the allocator behave as in a capture: while a scope is open that is not a region, or by option while
+// the stream is captured?
 static inline bool tide__is_capturing(tide_device_cache* device, tide_stream stream) {
-  if (!tide__has_scopes(device)) return false;
+  if (!tide__has_captures(device)) return false;
   return !tide__device_options(device)->captures_by_stream || tide__stream_capture(device, stream) != 0;
 }
 // Notes how far the streams of a block that is released in a capture have come; and frees these notes.

@@ -94,7 +94,7 @@ void tide__timeline_init(tide_device_cache* device) {
 // An external stream may be gone, and is not asked.
 static bool block_is_scoped(tide_device_cache* device, const tide__block* block) {
   const tide__lane* const lane = tide__block_lane(block);
-  return tide__load_relaxed(&lane->is_external) ? tide__has_scopes(device)
+  return tide__load_relaxed(&lane->is_external) ? tide__has_captures(device)
                                                 : tide__is_capturing(device, lane->stream);
 }
 

@@ -151,14 +151,18 @@ static void home_forget(tide_device_cache* device, tide__segment* segment) {
   home_free(device, segment->home);
 }
 
+// Of a parked pool, what has memory is mapped, although no request may use it.
 static void home_destroy(tide_device_cache* device, tide__segment* segment) {
   tide__home* const home = segment->home;
+  const bool is_parked = tide__load_relaxed(&segment->lane->pool->is_parked) != 0;
   for (size_t i = 0; i < home->count; i++) {
     tide__handle* const handle = home->handles[i];
-    if (handle->is_mapped) {
+    if (handle->is_mapped || (is_parked && handle->physical != NULL)) {
       tide__ignore(tide_machine_unmap(device->machine, tide__pointer(handle->address), handle->bytes));
     }
-    tide__ignore(tide_machine_physical_free(device->machine, handle->physical));
+    if (handle->physical != NULL) {
+      tide__ignore(tide_machine_physical_free(device->machine, handle->physical));
+    }
     tide__heap_release(device->heap, handle, 1, sizeof *handle);
   }
   tide__ignore(

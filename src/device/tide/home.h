@@ -39,6 +39,10 @@ static inline uint64_t tide__handle_to(const tide__handle* handle, uint64_t end)
 
 // Updates whether a handle is mapped at home and used by no other lane.
 void tide__handle_note_locked(tide_device_cache* device, tide__handle* handle);
+// Takes the record of a handle out of its home and frees it.
+void tide__home_remove_handle(tide_device_cache* device, tide__segment* segment, size_t index);
+// Makes a part of a BUSY block unmapped, and what is left of it idle; all of it, if the part is empty.
+void tide__home_hollow_locked(tide__block* block, uint64_t from, uint64_t to);
 // Gives back the handles that lie wholly in an idle block: see tide__segment_kind.
 tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,
                                  const tide__call_context* context);

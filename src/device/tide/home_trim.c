@@ -37,15 +37,9 @@ static tide_status handles_quiesce(tide_device_cache* device, const tide__segmen
                 : tide_machine_device_synchronize(device->machine, device->index);
 }
 
-// Unmaps one idle handle everywhere and gives its memory back.
-static tide_status handle_drop(tide_device_cache* device, tide__segment* segment, size_t index) {
+void tide__home_remove_handle(tide_device_cache* device, tide__segment* segment, size_t index) {
   tide__home* const home = segment->home;
   tide__handle* const handle = home->handles[index];
-  TIDE_TRY(tide__views_drop_handle(device, handle));
-  if (handle->is_mapped) {
-    TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(handle->address), handle->bytes));
-  }
-  tide__physical_give(device, handle->physical);
   tide__mutex_lock(&segment->lane->lock);
   if (handle->is_odd) home->odd_count--;
   memmove(&home->handles[index], &home->handles[index + 1],
@@ -53,6 +47,17 @@ static tide_status handle_drop(tide_device_cache* device, tide__segment* segment
   home->count--;
   tide__mutex_unlock(&segment->lane->lock);
   tide__heap_release(device->heap, handle, 1, sizeof *handle);
+}
+
+// Unmaps one idle handle everywhere and gives its memory back.
+static tide_status handle_drop(tide_device_cache* device, tide__segment* segment, size_t index) {
+  tide__handle* const handle = segment->home->handles[index];
+  TIDE_TRY(tide__views_drop_handle(device, handle));
+  if (handle->is_mapped) {
+    TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(handle->address), handle->bytes));
+  }
+  tide__physical_give(device, handle->physical);
+  tide__home_remove_handle(device, segment, index);
   return TIDE_OK;
 }
 
@@ -62,13 +67,12 @@ typedef struct hollow {
   uint64_t to;
 } hollow;
 
-// Makes the hollow part of a BUSY block unmapped, and what is left of it idle.
-static void block_hollow_locked(tide__block* block, hollow h) {
-  if (h.from == h.to) {
+void tide__home_hollow_locked(tide__block* block, uint64_t from, uint64_t to) {
+  if (from == to) {
     tide__block_return_locked(block, false);
     return;
   }
-  tide__block_hollow_locked(block, h.from, h.to);
+  tide__block_hollow_locked(block, from, to);
   if (block->next == NULL) block->segment->home->top = block;
 }
 
@@ -132,7 +136,7 @@ tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, 
   if (has_spares) status = handles_give(device, block, target, context, &h);
   tide__mutex_lock(&lane->lock);
   if (has_spares) tide__lane_unhold_spares_locked(lane, held);
-  block_hollow_locked(block, h);
+  tide__home_hollow_locked(block, h.from, h.to);
   tide__mutex_unlock(&lane->lock);
   tide__unmapped_keep(device, segment, h.from, h.to, context);
   return status;

@@ -18,6 +18,7 @@
 // Small requests have homes of their own, which grow without these limits. So do private pools and captures,
 // because the memory that a graph was captured with must stay where it is.
 #include "device/segment/virtual.h"
+#include "device/tide/parking.h"
 #include "device/tide/tide.h"
 
 #define SMALL_MOST_BYTES ((uint64_t)512 << 10)
@@ -43,7 +44,7 @@ static bool tide_splits(const tide__request* request, const tide__block* block) 
 }
 
 // Large blocks: what is handed out, the highest that ever was at once, with this request, and what is
-// reserved.
+// reserved. Parked memory counts as if it were there, because its blocks do.
 typedef struct tide_level {
   uint64_t active;
   uint64_t peak;
@@ -59,7 +60,8 @@ static tide_level level_with(const tide__request* request) {
   tide__mutex_lock(&device->totals_lock);
   const tide_device_stats* const totals = &device->totals;
   const uint64_t active = (uint64_t)totals->active_bytes[TIDE_STAT_LARGE].current;
-  const uint64_t reserved = (uint64_t)totals->reserved_bytes[TIDE_STAT_LARGE].current;
+  const uint64_t reserved = (uint64_t)(totals->reserved_bytes[TIDE_STAT_LARGE].current +
+                                       totals->parked_bytes[TIDE_STAT_LARGE].current);
   device->peak_large = tide__max(device->peak_large, active + more);
   const tide_level level = { active, device->peak_large, reserved };
   tide__mutex_unlock(&device->totals_lock);
@@ -172,7 +174,8 @@ static tide_status prepare_at_gate(tide__request* request, patience how, tide__b
   if ((*inout)->segment->home == NULL) return TIDE_OK;
   const tide_level level = level_with(request);
   const bool can_wait = can_wait_for_others(request, &level, how, &avoids);
-  tide_status status = block_fit(request, inout);
+  tide_status status = tide__pool_open(request);
+  if (status == TIDE_OK) status = block_fit(request, inout);
   if (status == TIDE_OK) status = tide__home_prepare(request->device, *inout, can_wait, &is_ready);
   if (status == TIDE_OK && is_ready) return TIDE_OK;
   tide__lane* const lane = (*inout)->segment->lane;
@@ -236,6 +239,7 @@ static tide_status or_none(tide_status status) { return status == TIDE_ERR_NO_ME
 // Makes memory at home, ready to be handed out.
 static tide_status grow(tide__request* request, const tide__growth* growth, uint64_t most,
                         tide__block** out) {
+  TIDE_TRY(tide__pool_open(request));
   TIDE_TRY(or_none(tide__home_grow(request, growth, most, out)));
   return *out != NULL ? prepare_at_gate(request, growth->can_wait ? WAITS : AVOIDS_WAITS, out) : TIDE_OK;
 }
@@ -355,7 +359,8 @@ static tide_status tide_climb(tide__request* request, tide__block** out) {
   };
   (void)tide__gate_enter(request->device);
   tide__oom_begin();
-  tide_status status = tide_search(request, out);
+  tide_status status = tide__pool_open(request);
+  if (status == TIDE_OK) status = tide_search(request, out);
   if (status == TIDE_OK && *out == NULL) status = flush_if_due(request, out);
   if (status == TIDE_OK && *out == NULL) status = rung_make(request, out);
   if (status == TIDE_OK && *out == NULL) {
@@ -399,5 +404,6 @@ const tide__policy tide__policy_tide = {
   .prepare = tide_prepare,
   .recover = tide_recover,
   .let_go = tide_let_go,
+  .tidy = tide__parking_tidy,
   .settle = tide__tcache_settle,
 };

@@ -199,6 +199,10 @@ static void dry_pinned_give(tide__soft* soft, tide__range* range) { (void)soft, 
 
 static uint64_t dry_now(tide__soft* soft) { return tide__load_relaxed(&tide__dry_of(soft)->now); }
 
+static uint64_t dry_copy_ns(tide__soft* soft, uint64_t bytes) {
+  return per_mib(0, tide__dry_of(soft)->costs.copy_per_mib, bytes);
+}
+
 static const tide__soft_backend dry_backend = {
   .reserve = dry_reserve,
   .unreserve = dry_unreserve,
@@ -215,6 +219,7 @@ static const tide__soft_backend dry_backend = {
   .stream_stop = tide__dry_stream_stop,
   .settle = tide__dry_settle,
   .now = dry_now,
+  .copy_ns = dry_copy_ns,
   .drain = tide__dry_drain,
   .await = tide__dry_await,
 };

@@ -79,6 +79,7 @@ void tide__graph_drop(tide__soft* soft, tide__graph* graph) {
 
 uint64_t tide__op_duration_ns(const tide__op* op) {
   if (op->kind == TIDE__OP_LAUNCH) return op->u.graph->duration_ns;
+  if (op->kind == TIDE__OP_COPY) return op->u.move.ns;
   return op->kind == TIDE__OP_WORK ? op->u.work_ns : 0;
 }
 

@@ -38,7 +38,8 @@ typedef struct tide__op {
       uint64_t bytes;
       uint64_t destination_identity;  // of its range when it was queued; 0: ordinary host memory
       uint64_t source_identity;
-    } move;  // fill and copy
+      uint64_t ns;  // on dry: how long it takes
+    } move;         // fill and copy
     struct {
       tide_call_fn function;
       void* user;

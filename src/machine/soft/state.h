@@ -62,6 +62,8 @@ typedef struct tide__soft_backend {
   uint64_t (*now)(tide__soft* soft);          // (optional: 0) the virtual time
   void (*drain)(tide__soft* soft);            // finishes the work of all streams, which were freed
   tide_status (*await)(tide__soft* soft, const char* name, tide__point point);  // waits for a point
+  // (optional: 0) The virtual time that a copy between host and device takes.
+  uint64_t (*copy_ns)(tide__soft* soft, uint64_t bytes);
   // (optional) Executes a fill or copy that was checked. Fails if ordinary host memory is not mapped.
   tide_status (*move)(const tide__op* op, bool is_staged);
 } tide__soft_backend;

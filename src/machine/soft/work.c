@@ -47,6 +47,19 @@ static tide_status move_check_locked(tide__soft* soft, const char* name, const t
   return TIDE_OK;
 }
 
+static bool is_of_device_locked(tide__soft* soft, uint64_t address) {
+  const tide__range* range = tide__range_in_locked(soft, address, address + 1);
+  return range != NULL && range->kind != TIDE_MEMORY_PINNED;
+}
+
+// How long a copy takes; only one between host and device takes time.
+static uint64_t copy_ns_locked(tide__soft* soft, const tide__op* op) {
+  if (op->kind != TIDE__OP_COPY || soft->backend->copy_ns == NULL) return 0;
+  const bool is_from_device = is_of_device_locked(soft, op->u.move.source);
+  const bool is_over_bus = is_of_device_locked(soft, op->u.move.destination) != is_from_device;
+  return is_over_bus ? soft->backend->copy_ns(soft, op->u.move.bytes) : 0;
+}
+
 static tide_status move_submit(tide__soft* soft, const char* name, tide_stream handle, tide__op* op) {
   tide__stream* stream = NULL;
   TIDE_TRY(tide__stream_find(soft, name, op->device, handle, &stream));
@@ -54,6 +67,7 @@ static tide_status move_submit(tide__soft* soft, const char* name, tide_stream h
   tide__mutex_lock(&soft->memory_lock);
   const tide_status status = move_check_locked(soft, name, op, &is_staged, &op->u.move.source_identity,
                                                &op->u.move.destination_identity);
+  op->u.move.ns = copy_ns_locked(soft, op);
   tide__mutex_unlock(&soft->memory_lock);
   TIDE_TRY(status);
   return tide__stream_submit(stream, name, op);

@@ -1,0 +1,738 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Parks pools and unparks them. Everything that can fail happens before pools change their state: memory that
+// went is fetched again, and memory that came is sent away again.
+#include "device/tide/parking.h"
+
+#include <string.h>
+
+#include "device/tide/freight.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Pools
+
+static tide_status pool_check(tide_device_cache* device, tide__pool* pool) {
+  const tide_pool number = pool->base.number;
+  TIDE_REQUIRE(tide__policy_of(device, pool) == &tide__policy_tide, TIDE_ERR_UNSUPPORTED,
+               "pool %u cannot be parked: the policy tide does not serve it", number);
+  tide__mutex_lock(&device->pools_lock);
+  const bool has_scope = pool->base.has_scope;
+  tide__mutex_unlock(&device->pools_lock);
+  TIDE_REQUIRE(!has_scope, TIDE_ERR_STATE, "pool %u cannot be parked: its scope is open", number);
+  return TIDE_OK;
+}
+
+static bool range_is_idle_locked(const tide__segment* segment, const tide__handle* handle) {
+  const tide__block* block = segment->head;
+  while (block != NULL && tide__block_end(block) <= handle->address) block = block->next;
+  return block != NULL && block->state == TIDE__BLOCK_FREE &&
+         tide__block_end(block) >= tide__handle_end(handle);
+}
+
+// Is memory of a segment used by somebody who does not know that it is parked?
+static tide_status segment_check_locked(const tide__segment* segment) {
+  const tide_pool number = segment->lane->pool->base.number;
+  TIDE_REQUIRE(segment->home != NULL, TIDE_ERR_UNSUPPORTED,
+               "pool %u cannot be parked: it has memory that is not virtual", number);
+  for (size_t i = 0; i < segment->home->count; i++) {
+    const tide__handle* const handle = segment->home->handles[i];
+    if (!handle->is_shared) continue;
+    TIDE_REQUIRE(range_is_idle_locked(segment, handle), TIDE_ERR_STATE,
+                 "pool %u cannot be parked: memory at %#llx is shared with other processes", number,
+                 (unsigned long long)handle->address);
+  }
+  for (const tide__block* block = segment->head; block != NULL; block = block->next) {
+    const bool is_lent = block->state == TIDE__BLOCK_ALLOCATED && block->is_borrowed;
+    TIDE_REQUIRE(!is_lent, TIDE_ERR_STATE,
+                 "pool %u cannot be parked: the block at %#llx serves a request of the default pool", number,
+                 (unsigned long long)block->address);
+  }
+  return TIDE_OK;
+}
+
+static tide_status pool_check_memory(tide_device_cache* device, tide__pool* pool) {
+  tide_status status = TIDE_OK;
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL && status == TIDE_OK; lane = tide__lane_next(device, pool, lane)) {
+    tide__mutex_lock(&lane->lock);
+    TIDE_LIST_EACH(it, &lane->segments) {
+      status = segment_check_locked(TIDE_OWNER(it, tide__segment, link));
+      if (status != TIDE_OK) break;
+    }
+    tide__mutex_unlock(&lane->lock);
+  }
+  return status;
+}
+
+static tide_status captures_check(tide_device_cache* device, const char* call) {
+  const bool is_capturing = tide__has_captures(device) && !tide__device_options(device)->captures_by_stream;
+  TIDE_REQUIRE(!is_capturing, TIDE_ERR_CAPTURE, "%s: a scope is open that is not a region", call);
+  return TIDE_OK;
+}
+
+tide_status tide__pools_wait(tide_device_cache* device, tide__pool_list list, const char* call) {
+  for (size_t i = 0; i < list.count; i++) {
+    while (list.pools[i]->is_moving) {
+      TIDE_REQUIRE(!tide__observers_are_around(), TIDE_ERR_STATE,
+                   "%s: pool %u is being parked, and this is called inside an observer", call,
+                   list.pools[i]->base.number);
+      tide__gate_settle(device);
+    }
+  }
+  return TIDE_OK;
+}
+
+static void list_set_moving(tide__pool_list list, bool is_moving) {
+  for (size_t i = 0; i < list.count; i++) list.pools[i]->is_moving = is_moving;
+}
+
+static uint64_t list_reserved(tide__pool_list list) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < list.count; i++) bytes += tide__load_relaxed(&list.pools[i]->reserved_bytes);
+  return bytes;
+}
+
+void tide__parked_free(tide_device_cache* device, tide__pool* pool) {
+  tide__parked* const parked = pool->parked;
+  if (parked == NULL) return;
+  pool->parked = NULL;
+  tide__heap_release(device->heap, parked->contents, parked->content_capacity, sizeof *parked->contents);
+  if (parked->backup != NULL) tide__backup_leave(device, parked->backup);
+  tide__heap_release(device->heap, parked, 1, sizeof *parked);
+}
+
+static tide_status freight_of(tide_device_cache* device, tide__pool_list list, tide__freight* out) {
+  *out = (tide__freight){ .device = device };
+  for (size_t i = 0; i < list.count; i++) TIDE_TRY(tide__freight_add_pool(out, list.pools[i]));
+  tide__freight_sort(out);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Parking
+
+// A call that parks.
+typedef struct park_call {
+  tide_device_cache* device;
+  tide__pool_list list;
+  const tide__park_order* order;
+  const tide__call_context* context;
+  tide__freight freight;
+  tide__parked** parked;  // owned; the records of the pools
+  tide__backup* backup;   // the call is a user
+} park_call;
+
+// Waits for announced work of released blocks, and gives back what is wholly idle. A graph may write to
+// memory that is idle for the allocator, so that of a captured pool stays.
+static tide_status pool_quiesce(const park_call* call, tide__pool* pool) {
+  tide_device_cache* const device = call->device;
+  if (!tide__timeline_is_empty(device)) TIDE_TRY(tide__timeline_wait(device, pool, call->context));
+  if (tide__load_relaxed(&pool->is_captured)) return TIDE_OK;
+  return tide__reclaim_pool(device, pool, call->context);
+}
+
+static tide_status records_make(park_call* call) {
+  const tide_heap* const heap = call->device->heap;
+  call->parked = tide__heap_alloc(heap, call->list.count, sizeof(tide__parked*));
+  TIDE_REQUIRE(call->parked != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of parked pools");
+  for (size_t i = 0; i < call->list.count; i++) {
+    call->parked[i] = tide__heap_alloc(heap, 1, sizeof(tide__parked));
+    TIDE_REQUIRE(call->parked[i] != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of parked pools");
+    call->parked[i]->unparks_on_request = call->order->unparks_on_request;
+    call->parked[i]->is_discarded = call->order->wish.kind == TIDE_BACKUP_NONE;
+  }
+  return TIDE_OK;
+}
+
+static void records_free(const park_call* call) {
+  const tide_heap* const heap = call->device->heap;
+  for (size_t i = 0; call->parked != NULL && i < call->list.count; i++) {
+    tide__parked* const parked = call->parked[i];
+    if (parked == NULL) continue;
+    tide__heap_release(heap, parked->contents, parked->content_capacity, sizeof *parked->contents);
+    tide__heap_release(heap, parked, 1, sizeof *parked);
+  }
+  tide__heap_release(heap, call->parked, call->list.count, sizeof(tide__parked*));
+}
+
+// Copies the contents of the homes of one pool into its record.
+static tide_status record_fill(const park_call* call, const tide__pool* pool, tide__parked* parked) {
+  const tide__freight* const freight = &call->freight;
+  size_t count = 0;
+  for (size_t i = 0; i < freight->home_count; i++) {
+    if (freight->homes[i].segment->lane->pool == pool) count += freight->homes[i].content_count;
+  }
+  if (count == 0 || parked->is_discarded) return TIDE_OK;
+  parked->contents = tide__heap_alloc(call->device->heap, count, sizeof *parked->contents);
+  TIDE_REQUIRE(parked->contents != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu blocks",
+               count);
+  parked->content_capacity = count;
+  for (size_t i = 0; i < freight->home_count; i++) {
+    const tide__freight_home* const home = &freight->homes[i];
+    if (home->segment->lane->pool != pool || home->content_count == 0) continue;
+    memcpy(&parked->contents[parked->content_count], &freight->contents[home->content],
+           home->content_count * sizeof *parked->contents);
+    parked->content_count += home->content_count;
+  }
+  return TIDE_OK;
+}
+
+// A backup for the contents: the one that was kept, if it is large enough, or a new one.
+static tide_status backup_get(park_call* call) {
+  const tide__park_order* const order = call->order;
+  const uint64_t bytes = tide__freight_content_bytes(&call->freight);
+  if (order->wish.kind == TIDE_BACKUP_NONE || bytes == 0) return TIDE_OK;
+  if (order->backup != NULL && order->backup->bytes >= bytes) {
+    call->backup = order->backup;
+    tide__backup_share(call->backup);
+  } else {
+    if (order->backup != NULL) order->backup->is_kept = false;  // it is too small for what is there now
+    TIDE_TRY(tide__backup_new(call->device, &order->wish, bytes, &call->backup));
+  }
+  call->backup->is_kept = order->keeps_backup;
+  return TIDE_OK;
+}
+
+static void totals_park(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
+                        const tide__call_context* context) {
+  tide__unmapped_keep(device, segment, from, to, context);
+  tide__totals_park(device, segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE, (int64_t)(to - from));
+}
+
+// The memory of the pools is away, or a part of it.
+static void park_commit(park_call* call) {
+  tide__freight_settle(&call->freight, true);
+  tide__freight_each_range(&call->freight, true, totals_park, call->context);
+  for (size_t i = 0; i < call->list.count; i++) {
+    tide__pool* const pool = call->list.pools[i];
+    pool->parked = call->parked[i];
+    call->parked[i] = NULL;
+    pool->parked->backup = pool->parked->content_count > 0 ? call->backup : NULL;
+    if (pool->parked->backup != NULL) tide__backup_share(call->backup);
+    tide__store_relaxed(&pool->is_parked, 1);
+  }
+}
+
+// Peers that were enabled meanwhile have no access to handles that did not count as mapped.
+static void range_give_access(tide_device_cache* device, const tide__segment* segment, uint64_t from,
+                              uint64_t to, const tide__call_context* context) {
+  (void)segment;
+  (void)context;
+  tide__ignore(tide__access_give(device, from, to - from));
+}
+
+static void park_undo(park_call* call, uint32_t peers_before) {
+  const tide_error before = *tide_last_error();
+  if (call->device->peer_count != peers_before) {
+    tide__freight_each_range(&call->freight, false, range_give_access, call->context);
+  }
+  tide__freight_settle(&call->freight, false);
+  tide__freight_each_range(&call->freight, false, tide__unmapping_revoke, call->context);
+  tide__error_restore(&before);
+}
+
+static tide_status cargo_send(park_call* call, tide_park_result* out) {
+  tide__cargo cargo = tide__freight_cargo(&call->freight, call->backup != NULL ? call->backup->store : NULL);
+  tide__cargo_count count = { 0, 0 };
+  TIDE_TRY(tide__cargo_send(call->device, &cargo, &count));
+  out->physical_bytes += count.physical_bytes;
+  out->copied_bytes = count.copied_bytes;
+  return TIDE_OK;
+}
+
+// Observers hear of the end of the memory before it goes. Meanwhile no request gets any of it.
+static tide_status park_send(park_call* call, tide_park_result* out) {
+  tide_device_cache* const device = call->device;
+  const uint32_t peers = device->peer_count;
+  tide_status status = tide__freight_load(&call->freight, true);
+  for (size_t i = 0; i < call->list.count && status == TIDE_OK; i++) {
+    status = record_fill(call, call->list.pools[i], call->parked[i]);
+  }
+  if (status == TIDE_OK) status = backup_get(call);
+  if (status != TIDE_OK) {
+    tide__freight_settle(&call->freight, false);
+    return status;
+  }
+  tide__freight_each_range(&call->freight, false, tide__unmapping_tell, call->context);
+  status = cargo_send(call, out);
+  if (status == TIDE_OK) {
+    park_commit(call);
+    return TIDE_OK;
+  }
+  if (tide__freight_away_bytes(&call->freight) == 0) {
+    park_undo(call, peers);
+    return status;
+  }
+  const tide_error why = *tide_last_error();
+  park_commit(call);
+  tide__freight_each_range(&call->freight, false, tide__unmapping_revoke, call->context);
+  return TIDE_FAIL(status, "the memory that had gone cannot be taken again, and stays parked: %.150s",
+                   why.text);
+}
+
+static tide_status park_moving(park_call* call, tide_park_result* out) {
+  tide__stream_set streams;
+  TIDE_TRY(tide__streams_find(call->device, NULL, 0, &streams));  // none is captured
+  tide__streams_free(call->device, &streams);
+  const uint64_t reserved = list_reserved(call->list);
+  for (size_t i = 0; i < call->list.count; i++) TIDE_TRY(pool_quiesce(call, call->list.pools[i]));
+  for (size_t i = 0; i < call->list.count; i++)
+    TIDE_TRY(pool_check_memory(call->device, call->list.pools[i]));
+  out->physical_bytes = reserved - tide__min(reserved, list_reserved(call->list));
+  tide_status status = records_make(call);
+  if (status == TIDE_OK) status = freight_of(call->device, call->list, &call->freight);
+  if (status == TIDE_OK) status = park_send(call, out);
+  records_free(call);
+  out->block_bytes = call->freight.block_bytes;
+  tide__freight_free(&call->freight);
+  return status;
+}
+
+tide_status tide__pools_park(tide_device_cache* device, tide__pool_list list, const tide__park_order* order,
+                             const tide__call_context* context, tide_park_result* out) {
+  park_call call = { .device = device, .list = list, .order = order, .context = context };
+  call.freight.device = device;
+  if (list.count == 0) return TIDE_OK;
+  TIDE_TRY(captures_check(device, "device_park"));
+  tide__gate_settle(device);
+  for (size_t i = 0; i < list.count; i++) TIDE_TRY(pool_check(device, list.pools[i]));
+  list_set_moving(list, true);
+  const tide_status status = park_moving(&call, out);
+  list_set_moving(list, false);
+  out->backup = order->wish.kind;
+  if (call.backup != NULL) {
+    const bool was_kept = call.backup == order->backup;
+    const bool is_empty = call.backup->users == (was_kept ? 2 : 1);  // this call, and the one that took it
+    out->backup = (uint32_t)tide__store_kind(call.backup->store);
+    if (is_empty) call.backup->is_kept = was_kept;
+    tide__backup_leave(device, call.backup);
+  }
+  if (status == TIDE_OK) out->pool_count = (uint32_t)list.count;
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Unparking
+
+// A call that unparks: one freight for each backup.
+typedef struct unpark_call {
+  tide_device_cache* device;
+  tide__pool_list list;
+  tide__unpark_order* order;
+  const tide__call_context* context;
+  tide__freight* freights;  // owned
+  size_t freight_count;
+  tide__stream_set streams;
+} unpark_call;
+
+static tide__backup* pool_backup(const tide__pool* pool) { return pool->parked->backup; }
+
+// Loads the pools with the same backup as pool `first`, unless an earlier one has it.
+static tide_status backup_load(unpark_call* call, size_t first) {
+  tide__pool** const pools = call->list.pools;
+  for (size_t i = 0; i < first; i++) {
+    if (pool_backup(pools[i]) == pool_backup(pools[first])) return TIDE_OK;
+  }
+  tide__freight* const freight = &call->freights[call->freight_count++];
+  *freight = (tide__freight){ .device = call->device };
+  for (size_t i = first; i < call->list.count; i++) {
+    if (pool_backup(pools[i]) == pool_backup(pools[first]))
+      TIDE_TRY(tide__freight_add_pool(freight, pools[i]));
+  }
+  tide__freight_sort(freight);
+  return tide__freight_reload(freight);
+}
+
+static tide_status pools_load(unpark_call* call) {
+  call->freights = tide__heap_alloc(call->device->heap, call->list.count, sizeof *call->freights);
+  TIDE_REQUIRE(call->freights != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of parked pools");
+  for (size_t i = 0; i < call->list.count; i++) TIDE_TRY(backup_load(call, i));
+  return TIDE_OK;
+}
+
+static void freights_free(unpark_call* call) {
+  for (size_t i = 0; i < call->freight_count; i++) tide__freight_free(&call->freights[i]);
+  tide__heap_release(call->device->heap, call->freights, call->list.count, sizeof *call->freights);
+  call->freights = NULL;
+  call->freight_count = 0;
+}
+
+static uint64_t calls_away_bytes(const unpark_call* call) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < call->freight_count; i++) bytes += tide__freight_away_bytes(&call->freights[i]);
+  return bytes;
+}
+
+static bool limit_allows(tide_device_cache* device, uint64_t bytes) {
+  const uint64_t limit = tide__load_relaxed(&device->limit);
+  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
+  return limit == TIDE_NO_LIMIT || (reserved <= limit && bytes <= limit - reserved);
+}
+
+static tide_status idle_give_back(const unpark_call* call) {
+  TIDE_TRY(tide__timeline_wait(call->device, NULL, call->context));
+  tide__ignore(tide__external_synchronize(call->device));
+  return tide__reclaim_all(call->device, call->context);
+}
+
+static tide_status limit_check(const unpark_call* call) {
+  const uint64_t bytes = calls_away_bytes(call);
+  if (limit_allows(call->device, bytes)) return TIDE_OK;
+  TIDE_TRY(idle_give_back(call));
+  TIDE_REQUIRE(limit_allows(call->device, bytes), TIDE_ERR_NO_MEMORY,
+               "%llu bytes of parked memory do not fit into the limit of %llu bytes",
+               (unsigned long long)bytes, (unsigned long long)tide__load_relaxed(&call->device->limit));
+  return TIDE_OK;
+}
+
+static tide__store* freight_store(const tide__freight* freight) {
+  const tide__pool* const pool = freight->home_count > 0 ? freight->homes[0].segment->lane->pool : NULL;
+  return pool != NULL && pool->parked->backup != NULL ? pool->parked->backup->store : NULL;
+}
+
+static tide_status freight_fetch(const unpark_call* call, tide__freight* freight, tide_park_result* out) {
+  tide__cargo cargo = tide__freight_cargo(freight, freight_store(freight));
+  tide__cargo_count count = { 0, 0 };
+  tide_event done = NULL;
+  TIDE_TRY(tide__cargo_fetch(call->device, &cargo, &count, &done));
+  tide__arrival_note(call->device, done);
+  out->physical_bytes += count.physical_bytes;
+  out->copied_bytes += count.copied_bytes;
+  out->block_bytes += freight->block_bytes;
+  return TIDE_OK;
+}
+
+// If the device has no memory left, idle memory of other pools goes back first.
+static tide_status freights_fetch(const unpark_call* call, tide_park_result* out) {
+  for (size_t i = 0; i < call->freight_count; i++) {
+    tide_status status = freight_fetch(call, &call->freights[i], out);
+    if (status == TIDE_ERR_NO_MEMORY) {
+      TIDE_TRY(idle_give_back(call));
+      status = freight_fetch(call, &call->freights[i], out);
+    }
+    TIDE_TRY(status);
+  }
+  return TIDE_OK;
+}
+
+static bool content_has(const tide__freight* freight, const tide__block* block) {
+  for (size_t i = 0; i < freight->content_count; i++) {
+    const tide__content* const content = &freight->contents[i];
+    if (content->is_lost && block->address >= content->address &&
+        block->address < content->address + content->bytes) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool freight_has_lost(const tide__freight* freight) {
+  for (size_t i = 0; i < freight->content_count; i++) {
+    if (freight->contents[i].is_lost) return true;
+  }
+  return false;
+}
+
+// Lists the blocks in lost contents; false if there is no room for one more.
+static bool home_list_lost_locked(const tide__freight* freight, const tide__freight_home* home,
+                                  tide__unpark_order* order) {
+  const size_t before = order->lost_count;
+  for (const tide__block* block = home->segment->head; block != NULL; block = block->next) {
+    if (block->state != TIDE__BLOCK_ALLOCATED || !content_has(freight, block)) continue;
+    if (order->lost_count == order->lost_capacity) {
+      order->lost_count = before;
+      return false;
+    }
+    order->lost[order->lost_count++] = (tide__lost_block){ block->address, tide__block_counted_bytes(block) };
+  }
+  return true;
+}
+
+static tide_status home_list_lost(tide_device_cache* device, const tide__freight* freight,
+                                  const tide__freight_home* home, tide__unpark_order* order) {
+  for (;;) {
+    tide__mutex_lock(&home->segment->lane->lock);
+    const bool has_room = home_list_lost_locked(freight, home, order);
+    tide__mutex_unlock(&home->segment->lane->lock);
+    if (has_room) return TIDE_OK;
+    void* lost = order->lost;
+    const bool is_grown = tide__heap_grow(device->heap, &lost, &order->lost_capacity,
+                                          order->lost_capacity + 1, sizeof *order->lost);
+    order->lost = lost;
+    TIDE_REQUIRE(is_grown, TIDE_ERR_NO_MEMORY, "no memory for the records of lost blocks");
+  }
+}
+
+static tide_status lost_list(const unpark_call* call) {
+  for (size_t i = 0; i < call->freight_count; i++) {
+    const tide__freight* const freight = &call->freights[i];
+    if (!freight_has_lost(freight)) continue;
+    for (size_t k = 0; k < freight->home_count; k++) {
+      TIDE_TRY(home_list_lost(call->device, freight, &freight->homes[k], call->order));
+    }
+  }
+  return TIDE_OK;
+}
+
+static void totals_unpark(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
+                          const tide__call_context* context) {
+  tide__totals_park(device, segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE, -(int64_t)(to - from));
+  tide__mapped_keep(device, segment, from, to, context);
+}
+
+// Counts the memory of a home that came. What was there all the time, or did not come, does not count.
+static void handles_count(tide_device_cache* device, const tide__freight* freight,
+                          const tide__freight_home* home, const tide__call_context* context) {
+  const tide__segment* const segment = home->segment;
+  uint64_t from = 0;
+  uint64_t to = 0;
+  bool is_there = false;  // a handle that became a part of the one before it is where that one is
+  for (size_t i = 0; i < home->parcel_count; i++) {
+    const tide__handle* const handle = segment->home->handles[i];
+    const tide__parcel* const parcel = &freight->parcels[home->parcel + i];
+    if (parcel->bytes != 0 || parcel->physical != NULL) is_there = parcel->physical != NULL;
+    if (handle->physical != NULL || !is_there) continue;
+    if (handle->address != to) {
+      if (from < to) totals_unpark(device, segment, from, to, context);
+      from = handle->address;
+    }
+    to = tide__handle_end(handle);
+  }
+  if (from < to) totals_unpark(device, segment, from, to, context);
+}
+
+static void unpark_commit(const unpark_call* call) {
+  for (size_t i = 0; i < call->freight_count; i++) {
+    tide__freight* const freight = &call->freights[i];
+    for (size_t k = 0; k < freight->home_count; k++) {
+      handles_count(call->device, freight, &freight->homes[k], call->context);
+    }
+    tide__freight_settle(freight, false);
+  }
+  for (size_t i = 0; i < call->list.count; i++) {
+    tide__store_relaxed(&call->list.pools[i]->is_parked, 0);
+    tide__parked_free(call->device, call->list.pools[i]);
+  }
+}
+
+// Leaves only those parcels in a freight that came with this call.
+static void freight_limit(tide__freight* freight) {
+  for (size_t i = 0; i < freight->home_count; i++) {
+    const tide__freight_home* const home = &freight->homes[i];
+    for (size_t k = 0; k < home->parcel_count; k++) {
+      if (home->segment->home->handles[k]->physical != NULL) freight->parcels[home->parcel + k].bytes = 0;
+    }
+  }
+}
+
+// Sends away again what came. If the machine refuses that, too, the memory stays, and only the rest is
+// parked.
+static void freight_return(const unpark_call* call, tide__freight* freight) {
+  tide__cargo cargo = tide__freight_cargo(freight, freight_store(freight));
+  tide__cargo_count count = { 0, 0 };
+  if (tide__freight_away_bytes(freight) > 0) return;  // it did not come
+  freight_limit(freight);
+  if (tide__cargo_send(call->device, &cargo, &count) == TIDE_OK) return;
+  for (size_t i = 0; i < freight->home_count; i++) {
+    handles_count(call->device, freight, &freight->homes[i], call->context);
+  }
+  tide__freight_settle(freight, true);
+}
+
+static void freights_return(const unpark_call* call) {
+  const tide_error before = *tide_last_error();
+  for (size_t i = 0; i < call->freight_count; i++) freight_return(call, &call->freights[i]);
+  tide__error_restore(&before);
+}
+
+static tide_status unpark_fetch(unpark_call* call, tide_park_result* out) {
+  TIDE_TRY(limit_check(call));
+  tide_status status = freights_fetch(call, out);
+  if (status == TIDE_OK) status = lost_list(call);
+  if (status == TIDE_OK) status = tide__arrival_begin(call->device, &call->streams);
+  if (status == TIDE_OK && call->order->waits) status = tide__arrival_wait(call->device);
+  if (status == TIDE_OK) unpark_commit(call);
+  else freights_return(call);
+  return status;
+}
+
+static tide_status unpark_moving(unpark_call* call, tide_park_result* out) {
+  for (size_t i = 0; i < call->list.count; i++) {
+    tide__pool* const pool = call->list.pools[i];
+    const tide__backup* const backup = pool->parked->backup;
+    if (!tide__load_relaxed(&pool->is_captured)) (void)tide__parked_drop_idle(call->device, pool);
+    if (backup != NULL) out->backup = (uint32_t)tide__store_kind(backup->store);
+  }
+  tide_status status = pools_load(call);
+  if (status == TIDE_OK) status = unpark_fetch(call, out);
+  freights_free(call);
+  return status;
+}
+
+tide_status tide__pools_unpark(tide_device_cache* device, tide__pool_list list, tide__unpark_order* order,
+                               const tide__call_context* context, tide_park_result* out) {
+  unpark_call call = { .device = device, .list = list, .order = order, .context = context };
+  if (list.count == 0) return TIDE_OK;
+  TIDE_TRY(captures_check(device, "device_unpark"));
+  TIDE_TRY(tide__streams_find(device, order->streams, order->stream_count, &call.streams));
+  list_set_moving(list, true);
+  const tide_status status = unpark_moving(&call, out);
+  list_set_moving(list, false);
+  tide__streams_free(device, &call.streams);
+  tide__backups_sweep(device);
+  if (status == TIDE_OK) out->pool_count = (uint32_t)list.count;
+  for (size_t i = 0; i < order->lost_count; i++) out->lost_bytes += order->lost[i].bytes;
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Requests and trims
+
+tide_status tide__pool_open(const tide__request* request) {
+  tide_device_cache* const device = request->device;
+  tide__pool* pool = request->pool;
+  const tide__pool_list list = { &pool, 1 };
+  if (!tide__pool_is_away(pool)) return TIDE_OK;
+  TIDE_TRY(tide__pools_wait(device, list, "device_alloc"));
+  if (pool->parked == NULL) return TIDE_OK;
+  TIDE_REQUIRE(pool->parked->unparks_on_request, TIDE_ERR_STATE, "device_alloc: pool %u is parked",
+               pool->base.number);
+  tide__unpark_order order = { .streams = &request->stream, .stream_count = 1 };
+  tide_park_result result = TIDE_PARK_RESULT_INIT;
+  const tide_status status = tide__pools_unpark(device, list, &order, &request->context, &result);
+  tide__heap_release(device->heap, order.lost, order.lost_capacity, sizeof *order.lost);
+  return status;
+}
+
+static bool lane_is_idle(tide__lane* lane) {
+  bool is_idle = true;
+  tide__mutex_lock(&lane->lock);
+  TIDE_LIST_EACH(it, &lane->segments) {
+    const tide__block* block = TIDE_OWNER(it, tide__segment, link)->head;
+    for (; block != NULL && is_idle; block = block->next) {
+      is_idle = block->state == TIDE__BLOCK_FREE || block->state == TIDE__BLOCK_UNMAPPED;
+    }
+  }
+  tide__mutex_unlock(&lane->lock);
+  return is_idle;
+}
+
+static bool pool_is_idle(tide_device_cache* device, tide__pool* pool) {
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  while (lane != NULL && lane_is_idle(lane)) lane = tide__lane_next(device, pool, lane);
+  return lane == NULL;
+}
+
+// Without memory that is away, a pool is not parked any more.
+static void pool_tidy(tide_device_cache* device, tide__pool* pool) {
+  const tide__pool_list list = { &pool, 1 };
+  tide__freight freight;
+  if (pool->parked == NULL || pool->is_moving || tide__pool_is_used(device, pool)) return;
+  if (!pool_is_idle(device, pool) || !tide__parked_drop_idle(device, pool)) return;
+  if (tide__parked_has_any(device, pool)) return;
+  const tide_error before = *tide_last_error();
+  if (freight_of(device, list, &freight) == TIDE_OK && tide__freight_reload(&freight) == TIDE_OK) {
+    tide__freight_settle(&freight, false);
+    tide__store_relaxed(&pool->is_parked, 0);
+    tide__parked_free(device, pool);
+    tide__lane* lane = tide__lane_next(device, pool, NULL);
+    for (; lane != NULL; lane = tide__lane_next(device, pool, lane))
+      tide__segments_drop_unmapped(device, lane);
+  }
+  tide__freight_free(&freight);
+  tide__error_restore(&before);
+}
+
+void tide__parking_tidy(tide_device_cache* device) {
+  tide__pool_cursor at = { 0 };
+  tide__pool* pool = tide__pool_next(device, &at);
+  for (; pool != NULL; pool = tide__pool_next(device, &at)) pool_tidy(device, pool);
+  tide__backups_sweep(device);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Questions
+
+uint64_t tide__parked_bytes(tide_device_cache* device, tide__pool* pool) {
+  uint64_t bytes = 0;
+  tide__lane* lane = pool->parked != NULL ? tide__lane_next(device, pool, NULL) : NULL;
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    TIDE_LIST_EACH(it, &lane->segments) {
+      const tide__home* const home = TIDE_OWNER(it, tide__segment, link)->home;
+      for (size_t i = 0; home != NULL && i < home->count; i++) {
+        if (home->handles[i]->physical == NULL) bytes += home->handles[i]->bytes;
+      }
+    }
+  }
+  return bytes;
+}
+
+uint64_t tide__parked_content_bytes(const tide__pool* pool, const tide__backup* backup) {
+  uint64_t bytes = 0;
+  if (pool->parked == NULL || pool->parked->backup != backup) return 0;
+  for (size_t i = 0; i < pool->parked->content_count; i++) bytes += pool->parked->contents[i].bytes;
+  return bytes;
+}
+
+tide_status tide__pools_measure(tide_device_cache* device, tide__pool_list list, uint64_t* out) {
+  tide__freight freight;
+  tide_status status = freight_of(device, list, &freight);
+  if (status == TIDE_OK) status = tide__freight_load(&freight, false);
+  *out = tide__freight_content_bytes(&freight);
+  tide__freight_free(&freight);
+  return status;
+}
+
+// Does a range lie in a block that is handed out, and is all memory under it away?
+static bool segment_has_locked(const tide__segment* segment, uint64_t address, uint64_t bytes) {
+  const tide__block* block = segment->head;
+  while (block != NULL && tide__block_end(block) <= address) block = block->next;
+  if (block == NULL || block->state != TIDE__BLOCK_ALLOCATED) return false;
+  const uint64_t room = block->address + tide__block_counted_bytes(block) - address;
+  if (address - block->address >= tide__block_counted_bytes(block) || bytes > room) return false;
+  TIDE__HANDLES_EACH(i, segment->home, address, address + bytes) {
+    if (segment->home->handles[i]->physical != NULL) return false;
+  }
+  return true;
+}
+
+static bool pool_has(tide_device_cache* device, tide__pool* pool, uint64_t address, uint64_t bytes) {
+  bool is_there = false;
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL && !is_there; lane = tide__lane_next(device, pool, lane)) {
+    TIDE_LIST_EACH(it, &lane->segments) {
+      const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+      if (address - segment->address >= segment->bytes || segment->home == NULL) continue;
+      tide__mutex_lock(&lane->lock);
+      is_there = segment_has_locked(segment, address, bytes);
+      tide__mutex_unlock(&lane->lock);
+    }
+  }
+  return is_there;
+}
+
+static void parked_locate(const tide__parked* parked, uint64_t address, tide__parked_place* out) {
+  size_t low = 0;
+  size_t high = parked->content_count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (parked->contents[middle].address + parked->contents[middle].bytes <= address) low = middle + 1;
+    else high = middle;
+  }
+  *out = (tide__parked_place){ NULL, 0 };
+  if (low == parked->content_count || parked->contents[low].address > address) return;
+  out->store = parked->backup->store;
+  out->offset = parked->contents[low].offset + (address - parked->contents[low].address);
+}
+
+bool tide__parked_find(tide_device_cache* device, uint64_t address, uint64_t bytes, tide__parked_place* out) {
+  tide__pool_cursor at = { 0 };
+  tide__pool* pool = tide__pool_next(device, &at);
+  for (; pool != NULL; pool = tide__pool_next(device, &at)) {
+    if (pool->parked == NULL || pool->is_moving || !pool_has(device, pool, address, bytes)) continue;
+    parked_locate(pool->parked, address, out);
+    return true;
+  }
+  return false;
+}

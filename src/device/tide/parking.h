@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Parking pools of the policy `tide`: see docs/park.md. The caller of these functions has the gate, and is a
+// guest of the pools. They may leave the gate for observers in between.
+#ifndef TIDEMARK_SRC_DEVICE_TIDE_PARKING_H
+#define TIDEMARK_SRC_DEVICE_TIDE_PARKING_H
+
+#include "device/park/park.h"
+#include "device/tide/tide.h"
+
+// The pools of a call.
+typedef struct tide__pool_list {
+  tide__pool** pools;
+  size_t count;
+} tide__pool_list;
+
+// How pools are parked.
+typedef struct tide__park_order {
+  tide__backup_wish wish;  // without contents if its kind is TIDE_BACKUP_NONE
+  bool unparks_on_request;
+  bool keeps_backup;
+  tide__backup* backup;  // one that was kept, with the caller as its user; NULL: none
+} tide__park_order;
+
+// Parks pools that are not parked.
+tide_status tide__pools_park(tide_device_cache* device, tide__pool_list list, const tide__park_order* order,
+                             const tide__call_context* context, tide_park_result* out);
+
+// A block whose contents are lost.
+typedef struct tide__lost_block {
+  uint64_t address;
+  uint64_t bytes;
+} tide__lost_block;
+
+// How pools are unparked, and what is lost.
+typedef struct tide__unpark_order {
+  const tide_stream* streams;  // borrowed
+  size_t stream_count;
+  bool waits;
+  tide__lost_block* lost;  // owned by the caller afterwards
+  size_t lost_count;
+  size_t lost_capacity;
+} tide__unpark_order;
+
+// Unparks pools that are parked.
+tide_status tide__pools_unpark(tide_device_cache* device, tide__pool_list list, tide__unpark_order* order,
+                               const tide__call_context* context, tide_park_result* out);
+
+// Before a request gets memory of its pool: unparks that, or fails, where it is parked.
+tide_status tide__pool_open(const tide__request* request);
+// Waits until no other thread is parking or unparking pools of a list.
+// Errors: TIDE_ERR_STATE inside an observer, which must not wait.
+tide_status tide__pools_wait(tide_device_cache* device, tide__pool_list list, const char* call);
+// Forgets parked memory of pools without users in which nothing is handed out, and what it needed.
+void tide__parking_tidy(tide_device_cache* device);
+// Frees the record of a parked pool, at the end of the allocator.
+void tide__parked_free(tide_device_cache* device, tide__pool* pool);
+// The bytes of a pool that are away, and those of its contents that are in a backup.
+uint64_t tide__parked_bytes(tide_device_cache* device, tide__pool* pool);
+uint64_t tide__parked_content_bytes(const tide__pool* pool, const tide__backup* backup);
+// How much room a backup of pools would need now.
+tide_status tide__pools_measure(tide_device_cache* device, tide__pool_list list, uint64_t* out);
+
+// Where contents are.
+typedef struct tide__parked_place {
+  tide__store* store;  // NULL: they were discarded
+  uint64_t offset;
+} tide__parked_place;
+// Finds a range that lies in a parked block; false if it does not.
+bool tide__parked_find(tide_device_cache* device, uint64_t address, uint64_t bytes, tide__parked_place* out);
+
+#endif
