@@ -309,13 +309,13 @@ static void segment_destroy(tide_device_cache* device, tide__segment* segment) {
   tide__segment_free(device, segment);
 }
 
-// Views go before the memory that is mapped in them.
+// Views and ranges go before the memory that is mapped in them.
 static void pool_destroy_views(tide_device_cache* device, tide__pool* pool) {
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
     for (tide__link* link = lane->segments.next; link != &lane->segments;) {
       tide__segment* const segment = TIDE_OWNER(link, tide__segment, link);
       link = link->next;
-      if (segment->view == NULL) continue;
+      if (segment->view == NULL && segment->range == NULL) continue;
       segment_destroy(device, segment);
     }
   }

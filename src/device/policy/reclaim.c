@@ -184,7 +184,8 @@ static tide_status lane_give(tide_device_cache* device, tide__lane* lane, bool i
 // homes.
 static tide_status pool_give_kind(tide_device_cache* device, tide__pool* pool, bool is_small,
                                   const tide__call_context* context) {
-  const walk_kind last = device->policy != device->plain_policy ? WALK_HOMES : WALK_EXPANDABLE;
+  const bool has_homes = device->policy != device->plain_policy || !tide__list_is_empty(&device->homes);
+  const walk_kind last = has_homes ? WALK_HOMES : WALK_EXPANDABLE;
   for (walk_kind walk = WALK_RAW; walk <= last; walk++) {
     tide__lane* lane = tide__lane_next(device, pool, NULL);
     for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
