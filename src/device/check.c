@@ -5,7 +5,7 @@
 // and every statistic. The numbers are those of docs/device.md.
 #include <string.h>
 
-#include "device/tide/tide.h"
+#include "device/tide/range.h"
 
 // What is found on a walk through everything.
 typedef struct findings {
@@ -121,6 +121,8 @@ static int block_check_view(const tide__block* block) {
 // A block in a range is made of one piece, which is lent and a whole handle.
 static int block_check_range(const tide__block* block) {
   const tide__block* const piece = block->pieces;
+  CHECK(tide__range_block_at(block->segment->range, block->address) == block, 2,
+        "the block at %#llx of a range is not noted", (unsigned long long)block->address);
   if (block->state == TIDE__BLOCK_VACANT) return 0;
   CHECK(block->state == TIDE__BLOCK_COMMITTED, 2, "the block at %#llx of a range is in state %d",
         (unsigned long long)block->address, block->state);

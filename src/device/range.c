@@ -163,6 +163,7 @@ tide_status tide_device_range_commit(tide_device_cache* device, tide_range* rang
   range_request r = { .range = range };
   r.from = range->address + offset / range->unit * range->unit;
   r.to = range->address + tide__round_up(offset + bytes, range->unit);
+  if (!tide__range_has_gap(range, r.from, r.to)) return TIDE_OK;
   r.own.device = device;
   r.own.options = tide__device_options(device);
   r.own.policy = device->policy;

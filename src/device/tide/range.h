@@ -14,9 +14,26 @@ struct tide_range {
   tide__segment* segment;     // in a lane of the default pool, which owns it
   uint64_t address;
   uint64_t bytes;
-  uint64_t unit;  // handles in it are multiples of this
+  uint64_t unit;      // handles in it are multiples of this
+  tide__tree blocks;  // of its chain, by address; it changes with the gate and the lane's lock
   tide__atomic_u64 committed;
 };
+
+// The block over an address of a range. The caller has the gate or the lane's lock.
+static inline tide__block* tide__range_block_at(const tide_range* range, uint64_t address) {
+  return TIDE_OWNER(tide__tree_floor(&range->blocks, address), tide__block, tree);
+}
+// Notes a block of the chain, and drops that before its address changes.
+static inline void tide__range_note_locked(tide_range* range, tide__block* block) {
+  block->tree.key = block->address;
+  block->tree.tie = 0;
+  (void)tide__tree_insert(&range->blocks, &block->tree);
+}
+static inline void tide__range_unnote_locked(tide_range* range, tide__block* block) {
+  tide__tree_remove(&range->blocks, &block->tree);
+}
+// Is there an address without memory between two? Needs no gate.
+bool tide__range_has_gap(tide_range* range, uint64_t from, uint64_t to);
 
 // Reserves addresses for a range in a lane.
 tide_status tide__range_new(tide_device_cache* device, tide__lane* lane, uint64_t bytes, uint32_t stack,

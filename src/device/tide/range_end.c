@@ -16,10 +16,20 @@ typedef struct range_run {
   uint64_t to;
 } range_run;
 
+bool tide__range_has_gap(tide_range* range, uint64_t from, uint64_t to) {
+  tide__lane* const lane = range->segment->lane;
+  tide__mutex_lock(&lane->lock);
+  const tide__block* block = tide__range_block_at(range, from);
+  while (block != NULL && block->address < to && block->state != TIDE__BLOCK_VACANT) block = block->next;
+  const bool has_gap = block != NULL && block->address < to;
+  tide__mutex_unlock(&lane->lock);
+  return has_gap;
+}
+
 // The first run of blocks that lie wholly between two addresses; false if there is none.
 static bool run_find(const tide_range* range, uint64_t from, uint64_t to, range_run* out) {
   *out = (range_run){ .first = NULL };
-  tide__block* block = range->segment->head;
+  tide__block* block = tide__range_block_at(range, from);
   for (; block != NULL && tide__block_end(block) <= to; block = block->next) {
     const bool is_in = block->state == TIDE__BLOCK_COMMITTED && block->address >= from;
     if (!is_in && out->first != NULL) break;
@@ -81,7 +91,7 @@ static void run_tell(const tide_range* range, const range_run* run, const tide__
 }
 
 // Makes the addresses of a run vacant, and returns its pieces as a list.
-static tide__block* run_vacate_locked(const tide_range* range, const range_run* run) {
+static tide__block* run_vacate_locked(tide_range* range, const range_run* run) {
   tide__lane* const lane = range->segment->lane;
   tide__block* pieces = NULL;
   tide__block** place = &pieces;
@@ -89,13 +99,21 @@ static tide__block* run_vacate_locked(const tide_range* range, const range_run* 
     *place = it->pieces;
     place = &it->pieces->heap_next;
     it->pieces = NULL;
+    tide__range_unnote_locked(range, it);
   }
   tide__block* const block = run->last;
   while (block->address != run->from) tide__block_absorb_prev_locked(lane, block);
   tide__store_relaxed(&block->requested_bytes, 0);
   tide__store_relaxed(&block->stack, 0);
+  if (block->prev != NULL && block->prev->state == TIDE__BLOCK_VACANT) {
+    tide__range_unnote_locked(range, block->prev);
+  }
+  if (block->next != NULL && block->next->state == TIDE__BLOCK_VACANT) {
+    tide__range_unnote_locked(range, block->next);
+  }
   tide__block_merge_locked(lane, block, TIDE__BLOCK_VACANT);
   block->state = TIDE__BLOCK_VACANT;
+  tide__range_note_locked(range, block);
   return pieces;
 }
 
@@ -184,7 +202,8 @@ static tide_status range_reserve(tide_range* range, tide__lane* lane) {
   segment->range = range;
   segment->is_expandable = true;
   segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
-  (void)tide__segment_link_locked(segment, range->address, range->bytes, TIDE__BLOCK_VACANT);
+  tide__range_note_locked(
+      range, tide__segment_link_locked(segment, range->address, range->bytes, TIDE__BLOCK_VACANT));
   tide__mutex_unlock(&lane->lock);
   return TIDE_OK;
 }

@@ -65,8 +65,9 @@ static tide_status gap_add(filling* s, uint64_t from, uint64_t to) {
 static tide_status gaps_find(filling* s, uint64_t from, uint64_t to) {
   s->gap_count = s->part_count = s->idle_count = 0;
   s->bytes = s->created = 0;
-  for (const tide__block* b = s->range->segment->head; b != NULL && b->address < to; b = b->next) {
-    if (b->state != TIDE__BLOCK_VACANT || tide__block_end(b) <= from) continue;
+  for (const tide__block* b = tide__range_block_at(s->range, from); b != NULL && b->address < to;
+       b = b->next) {
+    if (b->state != TIDE__BLOCK_VACANT) continue;
     TIDE_TRY(gap_add(s, tide__max(from, b->address), tide__min(to, tide__block_end(b))));
   }
   return TIDE_OK;
@@ -282,26 +283,35 @@ static void handles_settle(filling* s) {
   }
 }
 
-// Cuts the blocks of a gap out of vacant addresses. Each gets the next piece.
+// Gives a block the next piece.
+static void block_commit_locked(filling* s, tide__block* block) {
+  tide__block* const piece = s->own.pieces;
+  s->own.pieces = piece->heap_next;
+  piece->heap_next = NULL;
+  block->pieces = piece;
+  block->state = TIDE__BLOCK_COMMITTED;
+  tide__store_relaxed(&block->requested_bytes, block->bytes);
+  tide__store_relaxed(&block->stack, s->own.request->context.stack);
+  tide__range_note_locked(s->range, block);
+}
+
+// Cuts the blocks of a gap out of vacant addresses.
 static void gap_commit_locked(filling* s, const range_gap* gap, const fill_part* parts) {
   tide__lane* const lane = s->range->segment->lane;
-  tide__block* rest = tide__chain_find(s->range->segment->head, gap->address);
+  tide__block* rest = tide__range_block_at(s->range, gap->address);
+  tide__range_unnote_locked(s->range, rest);
   tide__lane_supply_locked(&s->own, lane);
   if (gap->address > rest->address) {
-    tide__block_cut_front_locked(lane, rest, gap->address - rest->address)->state = TIDE__BLOCK_VACANT;
+    tide__block* const front = tide__block_cut_front_locked(lane, rest, gap->address - rest->address);
+    front->state = TIDE__BLOCK_VACANT;
+    tide__range_note_locked(s->range, front);
   }
   for (size_t i = 0; i < gap->part_count; i++) {
+    const bool is_last = parts[i].bytes == rest->bytes;
     tide__lane_supply_locked(&s->own, lane);
-    tide__block* const block =
-        parts[i].bytes < rest->bytes ? tide__block_cut_front_locked(lane, rest, parts[i].bytes) : rest;
-    tide__block* const piece = s->own.pieces;
-    s->own.pieces = piece->heap_next;
-    piece->heap_next = NULL;
-    block->pieces = piece;
-    block->state = TIDE__BLOCK_COMMITTED;
-    tide__store_relaxed(&block->requested_bytes, block->bytes);
-    tide__store_relaxed(&block->stack, s->own.request->context.stack);
+    block_commit_locked(s, is_last ? rest : tide__block_cut_front_locked(lane, rest, parts[i].bytes));
   }
+  if (rest->state == TIDE__BLOCK_VACANT) tide__range_note_locked(s->range, rest);
 }
 
 static void blocks_commit(filling* s) {
