@@ -94,16 +94,23 @@ static tide_status rung_wait(tide__request* request, tide__block** out) {
   return commit_with(request, TIDE__FILL_WAITED, out);
 }
 
-static tide_status rung_give_back(tide__request* request, tide__block** out) {
-  TIDE_TRY(tide__reclaim_all(request->device, &request->context));
+// What is idle may lie in handles that are too large, or be parts of handles.
+static tide_status rung_give_enough(tide__request* request, tide__block** out) {
+  TIDE_TRY(tide__reclaim_some(request->device, request->rounded, &request->context));
   TIDE__COUNT(request->device, num_alloc_retries);
+  return commit_with(request, TIDE__FILL_WAITED, out);
+}
+
+static tide_status rung_give_all(tide__request* request, tide__block** out) {
+  TIDE_TRY(tide__reclaim_all(request->device, &request->context));
   return commit_with(request, TIDE__FILL_WAITED, out);
 }
 
 static tide_status commit_climb(tide__request* request, tide__block** out) {
   static const tide__rung rungs[] = {
-    { "all work and what is idle", rung_wait },
-    { "giving back what no range can use", rung_give_back },
+    { "all work", rung_wait },
+    { "as much idle memory", rung_give_enough },
+    { "all idle memory", rung_give_all },
   };
   (void)tide__observers_reclaim(request->device);
   (void)tide__gate_enter(request->device);

@@ -214,6 +214,18 @@ EMULATED_DEVICE_TEST(test_range__other_idle_memory_makes_room_for_it) {
   T_EQ(tide_range_committed(range), 60 * MIB);
 }
 
+// A page is smaller than the handles that are idle: only as many of these go as are needed.
+EMULATED_DEVICE_TEST(test_range__a_page_sends_little_idle_memory_back) {
+  tide_range* const big = range_new(m, d, 256 * MIB);
+  tide_range* const range = range_new(m, d, 256 * MIB);
+  for (uint64_t i = 0; i < 8; ++i) commit(d, big, i * 16 * MIB, 16 * MIB);
+  decommit(d, big, 0, 128 * MIB);
+  limit_to(d, 128 * MIB);
+  for (uint64_t i = 0; i < 8; ++i) commit(d, range, i * 2 * MIB, 2 * MIB);
+  T_EQ(tide_range_committed(range), 16 * MIB);
+  T_EQ(current(d, reserved_bytes), (int64_t)(128 * MIB));
+}
+
 EMULATED_DEVICE_TEST(test_range__a_full_device_gives_its_idle_memory) {
   tide_range* const range = range_new(m, d, 1024 * MIB);
   give(d, take(d, NULL, 200 * MIB));
@@ -298,6 +310,7 @@ static void expect_order(tide_machine* m, tide_device_cache* d, tide_stream befo
   T_OK(tide_machine_fill(m, 0, after, at(range, 0), 2, 32 * MIB));
 
   T_EQ(made(m), made_before);
+  stream_finish(m, 0, after);
   stream_finish(m, 0, before);
   expect_filled(m, 0, at(range, 0), 2, 32 * MIB);
 }
