@@ -654,8 +654,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_range_commit(tide_device_cache* 
 // Takes memory away from a part of the range, rounded inwards to whole handles: tide_range_committed() tells
 // how much is left. The memory serves other requests. The call waits on the host for all work that was queued
 // on the device and on its peers.
-// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_CAPTURE while a scope is open; TIDE_ERR_MACHINE. After an error nothing
-//         has changed; but if the part has gaps, the stretches before the one that failed are gone.
+// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_CAPTURE while a scope is open that is not a region; TIDE_ERR_MACHINE.
+//         After an error nothing has changed; but if the part has gaps, the stretches before the one that
+//         failed are gone.
 TIDE_API TIDE_NODISCARD tide_status tide_device_range_decommit(tide_device_cache* device, tide_range* range,
                                                                uint64_t offset, uint64_t bytes);
 // Decommits all of a range, and frees it. NULL is a no-op. Ranges that are left end with the allocator.

@@ -178,7 +178,7 @@ tide_status tide_device_range_commit(tide_device_cache* device, tide_range* rang
   r.own.stream = stream;
   r.own.kind = TIDE__LARGE;
   r.own.bytes = r.own.rounded = r.own.segment_bytes = r.to - r.from;
-  r.own.has_scopes = tide__has_scopes(device);
+  r.own.has_captures = tide__has_captures(device);
   TIDE_TRY(capture_ask(&r));
   if (tide__is_recording(device)) r.own.context = tide__context_now(device, TIDE_HISTORY_STATE);
   const tide_status status = commit(&r);
@@ -193,7 +193,7 @@ static tide_status decommit(tide_range* range, uint64_t offset, uint64_t bytes, 
   tide_device_cache* const device = range->device;
   const uint64_t from = range->address + offset;
   tide__call_context context = { 0 };
-  TIDE_REQUIRE(!tide__has_scopes(device), TIDE_ERR_CAPTURE,
+  TIDE_REQUIRE(!tide__has_captures(device), TIDE_ERR_CAPTURE,
                "device_range_decommit: a scope is open, and work in a capture cannot be waited for");
   if (tide__is_recording(device)) context = tide__context_now(device, TIDE_HISTORY_ALL);
   (void)tide__gate_enter(device);
