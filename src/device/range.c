@@ -30,7 +30,7 @@ static tide_status lane_for(tide_device_cache* device, tide_stream stream, tide_
 // ---------------------------------------------------------------------------------------------------
 // Making
 
-// The policy torch without expandable segments has not asked the probe.
+// The policy torch without expandable segments has not asked the probes.
 static tide_status virtual_check(tide_device_cache* device) {
   tide_probe probe = TIDE_PROBE_INIT;
   if (tide__load_relaxed(&device->has_mapped)) return TIDE_OK;
@@ -38,7 +38,7 @@ static tide_status virtual_check(tide_device_cache* device) {
   TIDE_REQUIRE(probe.works && device->granularity != 0, TIDE_ERR_UNSUPPORTED,
                "device_range_new: virtual memory does not work on device %d: %s", device->index,
                probe.reason);
-  return TIDE_OK;
+  return tide__physical_learn(device);
 }
 
 static tide_status new_at_gate(tide_device_cache* device, uint64_t bytes, uint32_t stack, tide_range** out) {
@@ -189,12 +189,30 @@ tide_status tide_device_range_commit(tide_device_cache* device, tide_range* rang
 // ---------------------------------------------------------------------------------------------------
 // Decommitting
 
+// Waits until no work of the device and its peers that was queued before uses the memory. Others can grow
+// meanwhile: only the list of peers needs the gate.
+static tide_status devices_wait(tide_device_cache* device) {
+  uint32_t peers[TIDE_DEVICE_MAX];
+  (void)tide__gate_enter(device);
+  const uint32_t count = device->peer_count;
+  for (uint32_t i = 0; i < count; i++) peers[i] = device->peers[i];
+  tide__gate_leave(device);
+  const uint64_t begin_ns = tide__host_wait_begin(device);
+  tide_status status = tide_machine_device_synchronize(device->machine, device->index);
+  for (uint32_t i = 0; i < count && status == TIDE_OK; i++) {
+    status = tide_machine_device_synchronize(device->machine, (int)peers[i]);
+  }
+  tide__host_wait_end(device, begin_ns);
+  return status;
+}
+
 static tide_status decommit(tide_range* range, uint64_t offset, uint64_t bytes, bool is_end) {
   tide_device_cache* const device = range->device;
   const uint64_t from = range->address + offset;
   tide__call_context context = { 0 };
   TIDE_REQUIRE(!tide__has_captures(device), TIDE_ERR_CAPTURE,
                "device_range_decommit: a scope is open, and work in a capture cannot be waited for");
+  if (tide__range_has_memory(range, from, from + bytes)) TIDE_TRY(devices_wait(device));
   if (tide__is_recording(device)) context = tide__context_now(device, TIDE_HISTORY_ALL);
   (void)tide__gate_enter(device);
   tide_status status = tide__range_empty(range, from, from + bytes, &context);

@@ -85,7 +85,7 @@ static void expect_unchanged(const scene* s, const state* before, tide_status st
 
 typedef tide_status (*scene_step)(scene* s);
 
-// Makes `count` calls fail from a call on, for each call that the step makes. What failed succeeds afterwards.
+// Makes `count` calls fail from a call on, for each call that the step makes. Afterwards the step succeeds.
 static void expect_survives(tide_machine* m, scene_step step, tide_status fault_status, uint64_t count) {
   bool is_hit = true;
   for (uint64_t skip = 0; is_hit; ++skip) {
@@ -395,6 +395,43 @@ static void* crowd_run(void* user) {
   }
   T_OK(tide_device_range_free(c->d, own));
   return NULL;
+}
+
+// A decommit that waits for long work.
+typedef struct waiting {
+  tide_device_cache* d;
+  tide_range* range;
+  atomic_bool is_done;
+} waiting;
+
+static void* waiting_run(void* user) {
+  waiting* const w = user;
+  T_OK(tide_device_range_decommit(w->d, w->range, 0, 8 * UNIT));
+  atomic_store(&w->is_done, true);
+  return NULL;
+}
+
+// Meanwhile other threads grow, commit and give back.
+DEVICE_TEST_OVER(test_range__a_decommit_that_waits_stops_nobody, device_host) {
+  const tide_stream side = side_new(m);
+  waiting w = { .d = d };
+  tide_range* other = NULL;
+  pthread_t thread;
+  gate g;
+  T_OK(tide_device_range_new(d, 8 * UNIT, &w.range));
+  T_OK(tide_device_range_new(d, 8 * UNIT, &other));
+  T_OK(tide_device_range_commit(d, w.range, side, 0, 8 * UNIT));
+  hold_up(&g, m, side);
+  t_thread_start(&thread, waiting_run, &w);
+  for (int i = 0; i < 60; ++i) {
+    give(d, take(d, NULL, (size_t)(i % 20 + 1) * UNIT));
+    T_OK(tide_device_range_commit(d, other, NULL, 0, (uint64_t)(i % 8 + 1) * UNIT));
+  }
+  T_CHECK(!atomic_load(&w.is_done));
+  T_EQ(tide_range_committed(w.range), 8 * UNIT);
+  let_go(&g);
+  t_thread_join(thread);
+  T_EQ(tide_range_committed(w.range), 0);
 }
 
 DEVICE_TEST_OVER(test_range__threads_share_an_allocator, device_emulated) {

@@ -32,8 +32,9 @@ static inline void tide__range_note_locked(tide_range* range, tide__block* block
 static inline void tide__range_unnote_locked(tide_range* range, tide__block* block) {
   tide__tree_remove(&range->blocks, &block->tree);
 }
-// Is there an address without memory between two? Needs no gate.
+// Is there an address without memory between two? Is there a whole handle? They need no gate.
 bool tide__range_has_gap(tide_range* range, uint64_t from, uint64_t to);
+bool tide__range_has_memory(tide_range* range, uint64_t from, uint64_t to);
 
 // Reserves addresses for a range in a lane.
 tide_status tide__range_new(tide_device_cache* device, tide__lane* lane, uint64_t bytes, uint32_t stack,
@@ -51,8 +52,8 @@ typedef enum tide__fill {
 tide_status tide__range_fill(const tide__request* request, tide_range* range, uint64_t from, uint64_t to,
                              tide__fill how);
 
-// range_end.c: takes the memory of whole handles between two addresses away, behind all work of the device;
-// and frees a range that has none.
+// range_end.c: takes the memory of whole handles between two addresses away, which no work uses any more; and
+// frees a range that has none.
 tide_status tide__range_empty(tide_range* range, uint64_t from, uint64_t to,
                               const tide__call_context* context);
 tide_status tide__range_free(tide_range* range);

@@ -44,6 +44,14 @@ static bool run_find(const tide_range* range, uint64_t from, uint64_t to, range_
   return true;
 }
 
+bool tide__range_has_memory(tide_range* range, uint64_t from, uint64_t to) {
+  range_run run;
+  tide__mutex_lock(&range->segment->lane->lock);
+  const bool has_memory = run_find(range, from, to, &run);
+  tide__mutex_unlock(&range->segment->lane->lock);
+  return has_memory;
+}
+
 #define RUN_EACH(it, run) \
   for (tide__block* it = (run)->first; it != NULL; it = it == (run)->last ? NULL : it->next)
 
@@ -138,25 +146,12 @@ static tide_status run_empty(tide_range* range, const range_run* run, const tide
   return TIDE_OK;
 }
 
-// Waits until no work of the device and its peers uses the memory.
-static tide_status devices_wait(tide_device_cache* device) {
-  const uint64_t begin_ns = tide__host_wait_begin(device);
-  tide_status status = tide_machine_device_synchronize(device->machine, device->index);
-  for (uint32_t i = 0; i < device->peer_count && status == TIDE_OK; i++) {
-    status = tide_machine_device_synchronize(device->machine, (int)device->peers[i]);
-  }
-  tide__host_wait_end(device, begin_ns);
-  return status;
-}
-
 tide_status tide__range_empty(tide_range* range, uint64_t from, uint64_t to,
                               const tide__call_context* context) {
   range_run run;
-  if (!run_find(range, from, to, &run)) return TIDE_OK;
-  TIDE_TRY(devices_wait(range->device));
-  do {
+  for (uint64_t at = from; run_find(range, at, to, &run); at = run.to) {
     TIDE_TRY(run_empty(range, &run, context));
-  } while (run_find(range, run.to, to, &run));
+  }
   return TIDE_OK;
 }
 
