@@ -145,6 +145,7 @@ static tide_status commit(range_request* r) {
   tide__block* block = NULL;
   tide__oom_begin();
   tide_status status = commit_at_gate(r, &block);
+  if (r->own.lane == NULL) return status;
   if (status == TIDE_OK && block == NULL) status = TIDE_ERR_NO_MEMORY;
   if (status == TIDE_ERR_NO_MEMORY && !r->own.is_capturing) status = commit_climb(&r->own, &block);
   if (status == TIDE_OK) tide__error_restore(&before);

@@ -39,6 +39,11 @@ static tide_status scene_commit(scene* s) {
   return tide_device_range_commit(s->d, s->range, s->side, 6 * UNIT, 13 * UNIT);
 }
 
+// The same on a stream that has no records yet.
+static tide_status scene_commit_anew(scene* s) {
+  return tide_device_range_commit(s->d, s->range, TIDE_STREAM_LEGACY, 6 * UNIT, 13 * UNIT);
+}
+
 static tide_status scene_decommit(scene* s) {
   return tide_device_range_decommit(s->d, s->range, 9 * UNIT, 4 * UNIT);
 }
@@ -175,6 +180,7 @@ static void expect_survives_heap(tide_machine* m, scene_step step) {
 DEVICE_TEST_OVER(test_range__survives_a_heap_that_fails, device_emulated) {
   (void)d;
   expect_survives_heap(m, scene_commit);
+  expect_survives_heap(m, scene_commit_anew);
   expect_survives_heap(m, scene_decommit);
   expect_survives_heap(m, scene_make);
 }
