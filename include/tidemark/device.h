@@ -621,17 +621,25 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_read_parked(tide_device_cache* d
 //
 // A range has addresses for the most that it may ever need, and memory for the parts that are committed. Use
 // it for key-value caches, and for arenas that other libraries register. Memory comes from idle memory of the
-// allocator where that is possible, and returns to it. One limit and one count of reserved bytes hold for
-// both. It needs virtual memory; the policy does not matter.
+// allocator's default pool where that is possible, and returns to it: one limit and one count of reserved
+// bytes hold for both. It needs virtual memory. With the policy `tide`, idle memory of all streams serves a
+// commit, and decommitted memory serves all requests. With the policy `torch`, decommitted memory serves
+// later commits, and goes back to the machine before a request fails.
+//
+// Committed memory counts as handed out: one block for each handle, in statistics, snapshots and the history.
+// It is no block for tide_device_release(), tide_device_find() and tide_device_share(), which refuse it.
+// Observers hear of SEGMENT_MAP after a part got its memory, and of SEGMENT_UNMAP before it loses it.
+//
+// Threads: all calls are safe at the same time, except that nothing may use a range while it is freed.
 
 typedef struct tide_range tide_range;  // opaque; freed by tide_device_range_free()
 
 // Reserves addresses for `most_bytes`, rounded up to the unit of the range.
-// Errors: TIDE_ERR_UNSUPPORTED without virtual memory; TIDE_ERR_NO_MEMORY.
+// Errors: TIDE_ERR_ARGUMENT for 0 bytes; TIDE_ERR_UNSUPPORTED without virtual memory; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_device_range_new(tide_device_cache* device, uint64_t most_bytes,
                                                           tide_range** out);
 // Where the range begins, how many bytes of addresses it has, and its unit: offsets and sizes of commits are
-// rounded outwards to it.
+// rounded outwards to it. It is the smallest handle, tide_least_handle_bytes when the range was made.
 TIDE_API void* tide_range_address(const tide_range* range);
 TIDE_API uint64_t tide_range_bytes(const tide_range* range);
 TIDE_API uint64_t tide_range_unit(const tide_range* range);
@@ -639,20 +647,26 @@ TIDE_API uint64_t tide_range_committed(tide_range* range);  // bytes that have m
 
 // Gives memory to a part of the range, except where it has some. The contents of new memory are undefined.
 // `stream` waits on the device for work that still uses the memory; other streams must wait for it.
-// Errors: TIDE_ERR_ARGUMENT outside of the range; TIDE_ERR_NO_MEMORY if the device is full or the limit is
-//         reached; TIDE_ERR_MACHINE. After an error nothing has changed.
+// The memory comes in whole handles, the largest idle ones that fit first, then new ones of up to
+// tide_most_handle_bytes. None is larger than the part, so parts that are committed one by one can be
+// decommitted one by one. If the limit is reached or the device is full, the call waits for work and gives idle
+// memory back, like any request. In a capture it takes new memory only, and waits for nothing.
+// Errors: TIDE_ERR_ARGUMENT outside of the range; TIDE_ERR_NO_MEMORY with the report of
+//         tide_device_last_oom(); TIDE_ERR_MACHINE. After an error nothing has changed.
 TIDE_API TIDE_NODISCARD tide_status tide_device_range_commit(tide_device_cache* device, tide_range* range,
                                                              tide_stream stream, uint64_t offset,
                                                              uint64_t bytes);
 // Takes memory away from a part of the range, rounded inwards to whole handles: tide_range_committed() tells
 // how much is left. The memory serves other requests. The call waits on the host for all work that was queued
-// on the device.
-// Errors: as above. After an error nothing has changed.
-TIDE_API tide_status tide_device_range_decommit(tide_device_cache* device, tide_range* range, uint64_t offset,
-                                                uint64_t bytes);
-// Frees a range after all work on the device; its memory serves other requests. NULL is a no-op. Ranges that
-// are left end with the allocator.
-TIDE_API void tide_device_range_free(tide_device_cache* device, tide_range* range);
+// on the device and on its peers.
+// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_CAPTURE while a scope is open that is not a region; TIDE_ERR_MACHINE.
+//         After an error nothing has changed; but if the part has gaps, the stretches before the one that
+//         failed are gone.
+TIDE_API TIDE_NODISCARD tide_status tide_device_range_decommit(tide_device_cache* device, tide_range* range,
+                                                               uint64_t offset, uint64_t bytes);
+// Decommits all of a range, and frees it. NULL is a no-op. Ranges that are left end with the allocator.
+// Errors: as tide_device_range_decommit(). After an error the range still exists.
+TIDE_API tide_status tide_device_range_free(tide_device_cache* device, tide_range* range);
 
 // ---------------------------------------------------------------------------------------------------
 // Statistics

@@ -21,8 +21,9 @@ typedef enum tide__block_state {
   TIDE__BLOCK_MAGAZINE,   // in the map; handed out if it has a handle, else in a magazine of a thread
   TIDE__BLOCK_PENDING,    // taken back, waiting for work on other streams
   TIDE__BLOCK_UNMAPPED,   // addresses without memory, of an expandable segment or a home
-  TIDE__BLOCK_LENT,       // at home: its memory is a piece of a block in a view
-  TIDE__BLOCK_VACANT,     // in a view: addresses that no block uses
+  TIDE__BLOCK_LENT,       // at home: its memory is a piece of a block in a view or a range
+  TIDE__BLOCK_VACANT,     // in a view or a range: addresses that no block uses
+  TIDE__BLOCK_COMMITTED,  // in a range: handed out, but not in the map
   TIDE__BLOCK_BUSY        // claimed by one thread that grows or shrinks the segment
 } tide__block_state;
 
@@ -31,7 +32,7 @@ struct tide__lane;
 struct tide__use;
 struct tide__markers;
 
-// Do these addresses have memory? Memory that is lent belongs to the addresses of the view.
+// Do these addresses have memory? Memory that is lent belongs to the addresses of the view or range.
 static inline bool tide__state_has_memory(uint8_t state) {
   return state != TIDE__BLOCK_UNMAPPED && state != TIDE__BLOCK_LENT && state != TIDE__BLOCK_VACANT;
 }
@@ -71,12 +72,13 @@ typedef struct tide__block {
   tide__waiter waiter;            // while it is PENDING
   tide__tree_node tree;           // in the bins, when it is too large for a heap; or among the unmapped ones
   struct tide__block* list_next;  // in a list made for one purpose
-  struct tide__block* pieces;     // of a block in a view: what it is made of, at home, by heap_next
+  struct tide__block* pieces;     // of a block in a view or a range: what it is made of, by heap_next
 } tide__block;
 
 // Is the block handed out to a user of the library?
 static inline bool tide__block_is_handed_out(const tide__block* block) {
-  if (block->state != TIDE__BLOCK_MAGAZINE) return block->state == TIDE__BLOCK_ALLOCATED;
+  if (block->state != TIDE__BLOCK_MAGAZINE)
+    return block->state == TIDE__BLOCK_ALLOCATED || block->state == TIDE__BLOCK_COMMITTED;
   return (tide__load_acquire(&block->slot.generation) & 1u) != 0;  // pairs with tide__slots_publish
 }
 

@@ -144,7 +144,7 @@ typedef struct tide__stray {
 
 struct tide__call_context;
 
-// The functions of a kind of segment: raw, expandable, home or view. Lower layers call them only through this
+// The functions of a kind of segment: raw, expandable, home, view or range. Lower layers call them only through this
 // table. A function may be NULL if there is nothing to do.
 typedef struct tide__segment_kind {
   // Makes a block idle that is no longer in use. NULL: it is merged with its neighbours in its free index.
@@ -184,9 +184,10 @@ typedef struct tide__segment {
   uint64_t handle_bytes;
   size_t handle_capacity;
   tide_physical* handles;  // owned; NULL where nothing is mapped
-  // Of the policy `tide`; owned. At most one is set, and is_expandable with it.
+  // At most one is set, and is_expandable with it; owned.
   tide__home* home;
   tide__view* view;
+  struct tide_range* range;
 } tide__segment;
 
 // The idle blocks of one lane.
@@ -388,6 +389,7 @@ struct tide_device_cache {
   uint64_t stitch_clock_ns;      // when the time was read last
   double stitch_ns_left;         // how much time making views may take from then on
   struct tide__mapping* stuck;   // owned; mappings that the machine refused to undo; tried again later
+  tide__lane* range_lane;        // of ranges under the policy torch; NULL before the first
   uint64_t flushed_at;           // small_served when all magazines were flushed last
   bool lacks_record_all;         // the machine has no event_record_all
   tide__atomic_u64 crowds;       // the number of crowds so far: see marks.c

@@ -5,7 +5,7 @@
 // and every statistic. The numbers are those of docs/device.md.
 #include <string.h>
 
-#include "device/tide/tide.h"
+#include "device/tide/range.h"
 
 // What is found on a walk through everything.
 typedef struct findings {
@@ -22,6 +22,7 @@ typedef struct findings {
   int64_t segment[3];
   int64_t reserved_bytes[3];
   int64_t parked_bytes[3];
+  int64_t committed;  // blocks of ranges
   uint64_t pending;
   uint64_t cached;  // idle blocks that are in magazines
   int64_t pool_bytes;
@@ -67,7 +68,7 @@ static int block_check_map(findings* f, const tide__block* block) {
   uint32_t index = 0;
   const bool is_mapped = tide__map_find(&f->device->map, block->address, &index) &&
                          tide__slots_at(&f->device->blocks, index) == block;
-  const bool is_allocated = tide__block_is_handed_out(block);
+  const bool is_allocated = tide__block_is_handed_out(block) && block->state != TIDE__BLOCK_COMMITTED;
   CHECK(is_mapped == (is_allocated || block->state == TIDE__BLOCK_MAGAZINE), 2,
         "the block at %#llx is %s in the map", (unsigned long long)block->address,
         is_mapped ? "wrongly" : "not");
@@ -117,9 +118,27 @@ static int block_check_view(const tide__block* block) {
   return 0;
 }
 
+// A block in a range is made of one piece, which is lent and a whole handle.
+static int block_check_range(const tide__block* block) {
+  const tide__block* const piece = block->pieces;
+  CHECK(tide__range_block_at(block->segment->range, block->address) == block, 2,
+        "the block at %#llx of a range is not noted", (unsigned long long)block->address);
+  if (block->state == TIDE__BLOCK_VACANT) return 0;
+  CHECK(block->state == TIDE__BLOCK_COMMITTED, 2, "the block at %#llx of a range is in state %d",
+        (unsigned long long)block->address, block->state);
+  const bool is_lent = piece != NULL && piece->state == TIDE__BLOCK_LENT && piece->heap_next == NULL;
+  CHECK(is_lent && piece->bytes == block->bytes, 4, "the block at %#llx of a range has no memory",
+        (unsigned long long)block->address);
+  const tide__span span = tide__home_span(piece->segment->home, piece->address, piece->bytes);
+  CHECK(span.count == 1 && span.offset == 0 && span.handles[0]->bytes == piece->bytes, 4,
+        "the block at %#llx of a range is no handle", (unsigned long long)block->address);
+  return 0;
+}
+
 static int block_check_expandable(const tide__segment* segment, const tide__block* block) {
   if (segment->home != NULL) return block_check_home(segment, block);
   if (segment->view != NULL) return block_check_view(block);
+  if (segment->range != NULL) return block_check_range(block);
   if (!segment->is_expandable) {
     CHECK(block->state != TIDE__BLOCK_UNMAPPED, 2, "an unmapped block in raw memory");
     return 0;
@@ -159,6 +178,7 @@ static void block_count(findings* f, const tide__segment* segment, const tide__b
   findings_add(f->active_bytes, kind, counted);
   findings_add(f->requested_bytes, kind, tide__load_relaxed(&block->requested_bytes));
   if (block->state == TIDE__BLOCK_PENDING) f->pending++;
+  if (block->state == TIDE__BLOCK_COMMITTED) f->committed++;
   if (!is_allocated) return;
   findings_add(f->allocation, kind, 1);
   findings_add(f->allocated_bytes, kind, counted);
@@ -295,15 +315,15 @@ static int stats_check(const findings* f, const tide_device_stats* stats) {
   return 0;
 }
 
-// Is every handle that is valid that of a block in a chain, or of uncached memory?
+// Is every handle that is valid that of a block in a chain, or of uncached memory? Blocks of ranges have none.
 static int handles_check(const findings* f) {
   int64_t count = 0;
   for (uint32_t i = 0; i < tide__slots_count(&f->device->blocks); i++) {
     const tide__block* const block = tide__slots_at(&f->device->blocks, i);
     if (tide__slots_handle(&f->device->blocks, block) != 0 && block->segment != NULL) count++;
   }
-  CHECK(count == f->allocation[0], 2, "%lld handles for %lld blocks", (long long)count,
-        (long long)f->allocation[0]);
+  CHECK(count == f->allocation[0] - f->committed, 2, "%lld handles for %lld blocks", (long long)count,
+        (long long)(f->allocation[0] - f->committed));
   return 0;
 }
 

@@ -71,24 +71,6 @@ static uint64_t fraction_limit(const tide_device_cache* device, double fraction)
   return fraction < 1.0 ? (uint64_t)(fraction * (double)device->total_bytes) : TIDE_NO_LIMIT;
 }
 
-// Finds out which flags of physical memory work.
-static tide_status flags_learn(tide_device_cache* device) {
-  static const struct {
-    tide_feature feature;
-    uint32_t flag;
-  } rows[] = { { TIDE_FEATURE_DESCRIPTORS, TIDE_PHYSICAL_SHAREABLE },
-               { TIDE_FEATURE_RDMA, TIDE_PHYSICAL_RDMA },
-               { TIDE_FEATURE_FABRIC, TIDE_PHYSICAL_FABRIC } };
-  uint32_t flags = 0;
-  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-    tide_probe probe = TIDE_PROBE_INIT;
-    TIDE_TRY(tide_machine_probe(device->machine, device->index, rows[i].feature, &probe));
-    if (probe.works) flags |= rows[i].flag;
-  }
-  tide__store_relaxed(&device->physical_flags, flags);
-  return TIDE_OK;
-}
-
 // Asks the probe if the options need virtual memory. Where it does not work, they fall back, with a reason.
 static tide_status options_settle(tide_device_cache* device, const char* call, tide_device_options* options,
                                   char reason[TIDE__REASON_TEXT]) {
@@ -96,7 +78,7 @@ static tide_status options_settle(tide_device_cache* device, const char* call, t
   reason[0] = '\0';
   if (options->policy != TIDE_POLICY_TIDE && !options->expandable_segments) return TIDE_OK;
   TIDE_TRY(tide_machine_probe(device->machine, device->index, TIDE_FEATURE_VIRTUAL_MEMORY, &probe));
-  if (probe.works) return flags_learn(device);
+  if (probe.works) return tide__physical_learn(device);
   TIDE_REQUIRE(options->virtual_fallback, TIDE_ERR_UNSUPPORTED,
                "%s: virtual memory does not work on device %d: %s", call, device->index, probe.reason);
   tide__options_fall_back(options, device->index, probe.reason, reason);
@@ -309,13 +291,13 @@ static void segment_destroy(tide_device_cache* device, tide__segment* segment) {
   tide__segment_free(device, segment);
 }
 
-// Views go before the memory that is mapped in them.
+// Views and ranges go before the memory that is mapped in them.
 static void pool_destroy_views(tide_device_cache* device, tide__pool* pool) {
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
     for (tide__link* link = lane->segments.next; link != &lane->segments;) {
       tide__segment* const segment = TIDE_OWNER(link, tide__segment, link);
       link = link->next;
-      if (segment->view == NULL) continue;
+      if (segment->view == NULL && segment->range == NULL) continue;
       segment_destroy(device, segment);
     }
   }

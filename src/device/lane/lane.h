@@ -59,6 +59,8 @@ void tide__totals_count(tide_device_cache* device, size_t field_offset, uint64_t
 void tide__totals_oversize(tide_device_cache* device, bool is_rise);
 // Memory of a kind (a TIDE_STAT_...) was parked, or is not any more.
 void tide__totals_park(tide_device_cache* device, int kind, int64_t bytes);
+// Counts blocks of a range that were committed; or decommitted, with negative numbers.
+void tide__totals_commit(tide_device_cache* device, int64_t blocks, int64_t bytes);
 
 // ---------------------------------------------------------------------------------------------------
 // history.c

@@ -46,6 +46,21 @@ void tide__totals_wait_end(tide_device_cache* device, const tide__block* block) 
   tide__mutex_unlock(&device->totals_lock);
 }
 
+void tide__totals_commit(tide_device_cache* device, int64_t blocks, int64_t bytes) {
+  tide_device_stats* const totals = &device->totals;
+  tide__mutex_lock(&device->totals_lock);
+  for (int kind = TIDE_STAT_ALL; kind < TIDE_STAT_KINDS; kind++) {
+    if (kind == TIDE_STAT_SMALL) continue;
+    tide__stat_move(&totals->allocation[kind], blocks);
+    tide__stat_move(&totals->active[kind], blocks);
+    tide__stat_move(&totals->allocated_bytes[kind], bytes);
+    tide__stat_move(&totals->active_bytes[kind], bytes);
+    tide__stat_move(&totals->requested_bytes[kind], bytes);
+  }
+  peak_large_raise(device, 0);
+  tide__mutex_unlock(&device->totals_lock);
+}
+
 void tide__totals_count(tide_device_cache* device, size_t field_offset, uint64_t count) {
   tide__mutex_lock(&device->totals_lock);
   *(int64_t*)(void*)((char*)&device->totals + field_offset) += (int64_t)count;

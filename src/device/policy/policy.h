@@ -65,6 +65,8 @@ tide_status tide__rung_borrow(tide__request* request, tide__block** out);
 tide_status tide__reclaim_pool(tide_device_cache* device, tide__pool* pool,
                                const tide__call_context* context);
 tide_status tide__reclaim_all(tide_device_cache* device, const tide__call_context* context);
+// Gives back idle memory until at least so many bytes less are reserved, as far as there is some.
+tide_status tide__reclaim_some(tide_device_cache* device, uint64_t bytes, const tide__call_context* context);
 tide_status tide__reclaim_available(const tide__request* request, bool* out_enough);
 tide_status tide__reclaim_by_age(const tide__request* request);
 

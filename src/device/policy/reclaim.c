@@ -186,7 +186,8 @@ static tide_status lane_give(tide_device_cache* device, tide__lane* lane, bool i
 // homes.
 static tide_status pool_give_kind(tide_device_cache* device, tide__pool* pool, bool is_small,
                                   const tide__call_context* context) {
-  const walk_kind last = device->policy != device->plain_policy ? WALK_HOMES : WALK_EXPANDABLE;
+  const bool has_homes = device->policy != device->plain_policy || !tide__list_is_empty(&device->homes);
+  const walk_kind last = has_homes ? WALK_HOMES : WALK_EXPANDABLE;
   for (walk_kind walk = WALK_RAW; walk <= last; walk++) {
     tide__lane* lane = tide__lane_next(device, pool, NULL);
     for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
@@ -290,22 +291,15 @@ static void pool_drop_unmapped(tide_device_cache* device, tide__pool* pool) {
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) tide__segments_drop_unmapped(device, lane);
 }
 
-// Gives back idle memory until at most `keep_bytes` are left, from the largest idle block on. Each step gives
-// back a whole segment, or as many handles of one block as are needed, and the one that reaches the goal is
-// the last.
-static tide_status reclaim_to(tide_device_cache* device, pool_walk pools, uint64_t keep_bytes,
-                              const tide__call_context* context) {
+// Gives back idle memory until at least `bytes` less are reserved, from the largest idle block on. Each step
+// gives back a whole segment, or as many handles of one block as are needed, and the one that reaches the
+// goal is the last.
+static tide_status reclaim_some(tide_device_cache* device, pool_walk pools, uint64_t bytes,
+                                const tide__call_context* context) {
   tide__pool* pool = NULL;
   tide__block* list = NULL;
-  uint64_t idle = 0;
-  tide__gate_settle(device);
-  tidy(device);
-  for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
-    idle += pool_idle_bytes(device, pool);
-  }
-  if (idle <= keep_bytes) return TIDE_OK;
   const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
-  const uint64_t target = reserved - tide__min(reserved, idle - keep_bytes);
+  const uint64_t target = reserved - tide__min(reserved, bytes);
   for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
     TIDE_TRY(pool_prepare(device, pool));
   }
@@ -318,6 +312,25 @@ static tide_status reclaim_to(tide_device_cache* device, pool_walk pools, uint64
   }
   tide__pool_drop_unused(device);
   return status;
+}
+
+// Gives back idle memory until at most `keep_bytes` are left.
+static tide_status reclaim_to(tide_device_cache* device, pool_walk pools, uint64_t keep_bytes,
+                              const tide__call_context* context) {
+  tide__pool* pool = NULL;
+  uint64_t idle = 0;
+  tide__gate_settle(device);
+  tidy(device);
+  for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
+    idle += pool_idle_bytes(device, pool);
+  }
+  return idle > keep_bytes ? reclaim_some(device, pools, idle - keep_bytes, context) : TIDE_OK;
+}
+
+tide_status tide__reclaim_some(tide_device_cache* device, uint64_t bytes, const tide__call_context* context) {
+  tide__gate_settle(device);
+  tidy(device);
+  return reclaim_some(device, (pool_walk){ .has_default = true }, bytes, context);
 }
 
 // ---------------------------------------------------------------------------------------------------

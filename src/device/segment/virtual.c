@@ -57,6 +57,23 @@ void tide__orphans_retry(tide_device_cache* device) {
   for (size_t i = 0; i < count; i++) tide__physical_give(device, device->orphans[i]);
 }
 
+tide_status tide__physical_learn(tide_device_cache* device) {
+  static const struct {
+    tide_feature feature;
+    uint32_t flag;
+  } rows[] = { { TIDE_FEATURE_DESCRIPTORS, TIDE_PHYSICAL_SHAREABLE },
+               { TIDE_FEATURE_RDMA, TIDE_PHYSICAL_RDMA },
+               { TIDE_FEATURE_FABRIC, TIDE_PHYSICAL_FABRIC } };
+  uint32_t flags = 0;
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    tide_probe probe = TIDE_PROBE_INIT;
+    TIDE_TRY(tide_machine_probe(device->machine, device->index, rows[i].feature, &probe));
+    if (probe.works) flags |= rows[i].flag;
+  }
+  tide__store_relaxed(&device->physical_flags, flags);
+  return TIDE_OK;
+}
+
 uint32_t tide__physical_flags(tide_device_cache* device) {
   const tide_device_options* const options = tide__device_options(device);
   uint32_t flags = tide__load_relaxed(&device->physical_flags);

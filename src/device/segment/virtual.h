@@ -7,7 +7,8 @@
 
 #include "device/lane/lane.h"
 
-// The flags with which physical memory is made now.
+// Finds out which flags of physical memory work; and those with which it is made now.
+tide_status tide__physical_learn(tide_device_cache* device);
 uint32_t tide__physical_flags(tide_device_cache* device);
 // Makes physical memory. If the device has none left, it first tries again to give orphans back.
 tide_status tide__physical_new(tide_device_cache* device, uint64_t bytes, tide_physical* out);

@@ -34,6 +34,8 @@ TIDE_UNCHECKED_LOCKING void tide__homes_unlock(const tide__request* request) {
 // Is a range of a handle of use to the request, and does its stream have to wait for it?
 static bool range_is_usable_locked(const tide__gathering* g, const tide__handle* handle, uint64_t from,
                                    uint64_t to, bool* out_waits) {
+  *out_waits = false;
+  if (g->takes_all) return true;
   const tide__readiness readiness =
       tide__handle_readiness(g->request->device, handle, from, to, g->request->lane);
   *out_waits = readiness == TIDE__READY_AFTER_WAIT;
@@ -162,7 +164,7 @@ static bool stretch_want_locked(const tide__gathering* g, tide__handle* const* h
     const uint64_t to = tide__min(handles[i]->bytes, start + bytes);
     bool waits = false;
     if (!range_is_usable_locked(g, handles[i], start, to, &waits)) return false;
-    tide__handle_want_locked(handles[i], start, to, g->request->lane);
+    if (!g->takes_all) tide__handle_want_locked(handles[i], start, to, g->request->lane);
     bytes -= to - start;
     start = 0;
   }

@@ -15,7 +15,8 @@ typedef struct tide__gathering {
   size_t spare_count;
   tide__block* pieces;  // taken, in order, by heap_next
   tide__block** last_piece;
-  bool can_wait;  // the request's stream may wait for marks of others
+  bool can_wait;   // the request's stream may wait for marks of others
+  bool takes_all;  // the caller waits for all work behind the pieces, before it uses them
 } tide__gathering;
 
 // May a request use memory of a home? Not memory of TIDE_STREAM_PER_THREAD, for which no other stream can
