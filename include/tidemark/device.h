@@ -649,8 +649,8 @@ TIDE_API uint64_t tide_range_committed(tide_range* range);  // bytes that have m
 // `stream` waits on the device for work that still uses the memory; other streams must wait for it.
 // The memory comes in whole handles, the largest idle ones that fit first, then new ones of up to
 // tide_most_handle_bytes. None is larger than the part, so parts that are committed one by one can be
-// decommitted one by one. If the limit is reached or the device is full, the call waits for work and gives idle
-// memory back, like any request. In a capture it takes new memory only, and waits for nothing.
+// decommitted one by one. If the limit is reached or the device is full, the call waits for work and gives
+// idle memory back, like any request. In a capture it takes new memory only, and waits for nothing.
 // Errors: TIDE_ERR_ARGUMENT outside of the range; TIDE_ERR_NO_MEMORY with the report of
 //         tide_device_last_oom(); TIDE_ERR_MACHINE. After an error nothing has changed.
 TIDE_API TIDE_NODISCARD tide_status tide_device_range_commit(tide_device_cache* device, tide_range* range,

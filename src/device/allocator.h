@@ -144,8 +144,8 @@ typedef struct tide__stray {
 
 struct tide__call_context;
 
-// The functions of a kind of segment: raw, expandable, home, view or range. Lower layers call them only through this
-// table. A function may be NULL if there is nothing to do.
+// The functions of a kind of segment: raw, expandable, home, view or range. Lower layers call them only
+// through this table. A function may be NULL if there is nothing to do.
 typedef struct tide__segment_kind {
   // Makes a block idle that is no longer in use. NULL: it is merged with its neighbours in its free index.
   void (*block_rest_locked)(tide_device_cache* device, tide__block* block,

@@ -315,7 +315,8 @@ static int stats_check(const findings* f, const tide_device_stats* stats) {
   return 0;
 }
 
-// Is every handle that is valid that of a block in a chain, or of uncached memory? Blocks of ranges have none.
+// Is every handle that is valid that of a block in a chain, or of uncached memory? Blocks of ranges have
+// none.
 static int handles_check(const findings* f) {
   int64_t count = 0;
   for (uint32_t i = 0; i < tide__slots_count(&f->device->blocks); i++) {
