@@ -175,6 +175,35 @@ static tide_status pinned_scope(void* s) {
   return TIDE_OK;
 }
 
+// Makes a pool with the tag "tag", unless there is one.
+static void need_tag(void) {
+  tide_pool pool = 0;
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.tag = "tag";
+  if (tide_device_tag_find(on.device, "tag", &pool) != TIDE_OK)
+    T_OK(tide_device_pool_new(on.device, &options, &pool));
+}
+
+static tide_status tag_stats(void* s) {
+  need_tag();
+  return tide_device_tag_stats(on.device, "tag", s);
+}
+
+static tide_status park_options(void* s) {
+  need_tag();
+  return tide_device_prepare_backup(on.device, "tag", s);
+}
+
+static tide_status unpark_options(void* s) {
+  need_tag();
+  return tide_device_unpark(on.device, "tag", s, NULL);
+}
+
+static tide_status park_result(void* s) {
+  need_tag();
+  return tide_device_unpark(on.device, "tag", NULL, s);
+}
+
 static tide_status history_options(void* s) { return tide_device_history(on.device, s); }
 static tide_status pinned_history_options(void* s) { return tide_pinned_history(on.pinned, s); }
 
@@ -339,6 +368,10 @@ static const sized_row rows[] = {
   ROW(device_stats, tide_device_stats, TIDE_DEVICE_STATS_INIT),
   ROW(pool_options, tide_pool_options, TIDE_POOL_OPTIONS_INIT),
   ROW(scope, tide_scope, TIDE_SCOPE_INIT),
+  ROW(tag_stats, tide_tag_stats, TIDE_TAG_STATS_INIT),
+  ROW(park_options, tide_park_options, TIDE_PARK_OPTIONS_INIT),
+  ROW(unpark_options, tide_unpark_options, TIDE_UNPARK_OPTIONS_INIT),
+  ROW(park_result, tide_park_result, TIDE_PARK_RESULT_INIT),
   ROW(history_options, tide_history_options, TIDE_HISTORY_OPTIONS_INIT),
   ROW(pinned_history_options, tide_history_options, TIDE_HISTORY_OPTIONS_INIT),
   ROW(snapshot_options, tide_snapshot_options, TIDE_SNAPSHOT_OPTIONS_INIT),

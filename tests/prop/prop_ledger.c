@@ -385,8 +385,8 @@ static bool sums_segment(void* user, const tide_ledger_segment* segment) {
   s->next = segment->address;
   s->active = s->blocks = 0;
   s->was_free = false;
-  s->totals.reserved_bytes += segment->bytes;
-  s->totals.segment_count++;
+  s->totals.reserved_bytes += segment->is_parked ? 0 : segment->bytes;
+  s->totals.segment_count += !segment->is_parked;
   return true;
 }
 
