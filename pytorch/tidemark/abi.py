@@ -142,7 +142,8 @@ class LedgerPeaks(ctypes.Structure):
 class LedgerSegment(ctypes.Structure):
     """tide_ledger_segment"""
     _fields_ = [(name, c_uint64) for name in ("address", "bytes", "stream", "made_at", "active_bytes", "block_count")]
-    _fields_ += [("pool", c_uint32), ("stack", c_uint32), ("is_large", c_bool), ("is_expandable", c_bool)]
+    _fields_ += [("pool", c_uint32), ("stack", c_uint32), ("is_large", c_bool), ("is_expandable", c_bool),
+                 ("is_parked", c_bool)]
 
 
 class LedgerBlock(ctypes.Structure):
