@@ -56,6 +56,9 @@ tide_status tide__pools_wait(tide_device_cache* device, tide__pool_list list, co
 void tide__parking_tidy(tide_device_cache* device);
 // Frees the record of a parked pool, at the end of the allocator.
 void tide__parked_free(tide_device_cache* device, tide__pool* pool);
+// The homes of pools as a freight; the caller frees it, also after a failure.
+struct tide__freight;
+tide_status tide__freight_of(tide_device_cache* device, tide__pool_list list, struct tide__freight* out);
 // The bytes of a pool that are away, and those of its contents that are in a backup.
 uint64_t tide__parked_bytes(tide_device_cache* device, tide__pool* pool);
 uint64_t tide__parked_content_bytes(const tide__pool* pool, const tide__backup* backup);
