@@ -5,8 +5,13 @@
 // Draws rectangles on a 2D canvas, where there is no WebGL2, or only one that software imitates. An answer is drawn
 // once to a picture; a frame copies that to the canvas that also has the axes.
 import {isSoftwareRendered} from "./chart.js";
+import {colourParts} from "./theme.js";
 
 const HATCH = 7;
+// Kinds of rectangles that are no plain blocks: see rects.js.
+const SEGMENT_KIND = 0;
+const WAITING_KIND = 2;
+const ALIAS_KIND = 3;
 
 export class Painter2d {
   constructor() {
@@ -18,8 +23,6 @@ export class Painter2d {
     /** @type {OffscreenCanvas | null} */
     this.kept = null;
     this.picture = "";
-    /** @type {Map<string, CanvasPattern>} */
-    this.hatches = new Map();
   }
 
   /** @param {any} rects the answer of the worker @param {any} question its width and height are in pixels */
@@ -61,51 +64,85 @@ export class Painter2d {
 
   /** @param {number[]} rectChange @param {number[]} gridChange @param {import("./theme.js").Theme} theme */
   keepPicture(rectChange, gridChange, theme) {
-    const [wide, tall] = this.answerSize;
+    const [wide, tall] = this.answerSize.map((size) => Math.max(1, size));
     const [sx, sy, dx, dy] = rectChange;
-    this.kept = new OffscreenCanvas(Math.max(1, wide), Math.max(1, tall));
+    this.kept = new OffscreenCanvas(wide, tall);
     const context = /** @type {any} */ (this.kept.getContext("2d", {willReadFrequently: isSoftwareRendered()}));
-    this.drawRange(context, theme, 0, this.rects.segments);
     context.imageSmoothingEnabled = false;
+    context.drawImage(this.layer(theme, wide, tall, 0, this.rects.segments), 0, 0);
     if (this.grid) context.drawImage(this.grid, ((gridChange[2] - dx) / sx) * wide, ((gridChange[3] - dy) / sy) * tall,
       (gridChange[0] / sx) * wide, (gridChange[1] / sy) * tall);
-    this.drawRange(context, theme, this.rects.segments, this.rects.count);
+    context.drawImage(this.layer(theme, wide, tall, this.rects.segments, this.rects.count), 0, 0);
   }
 
-  /** @param {any} context @param {import("./theme.js").Theme} theme @param {number} first @param {number} end */
-  drawRange(context, theme, first, end) {
-    const {rects} = this;
-    const [width, height] = this.answerSize;
-    const groups = theme.groups ?? [];
+  /**
+   * Rectangles as a picture. Thousands of fillRect() calls would cost several frames, writing pixels does not.
+   * @param {import("./theme.js").Theme} theme @param {number} wide @param {number} tall
+   * @param {number} first @param {number} end
+   */
+  layer(theme, wide, tall, first, end) {
+    const pixels = new Pixels(wide, tall);
+    const groups = (theme.groups ?? []).map((text) => pixelOf(text));
+    const hole = pixelOf(theme.names?.hole ?? "#222222");
+    const {box, look} = this.rects;
     for (let i = first; i < end; i++) {
-      const kind = rects.look[2 * i + 1];
-      const x = Math.round(rects.box[4 * i] * width);
-      const y = Math.round(rects.box[4 * i + 1] * height);
-      const w = Math.max(1, Math.round((rects.box[4 * i] + rects.box[4 * i + 2]) * width) - x);
-      const h = Math.max(1, Math.round((rects.box[4 * i + 1] + rects.box[4 * i + 3]) * height) - y);
-      if (x > width || y > height || x + w < 0 || y + h < 0) continue;
-      const isSegment = kind === 0 || kind === 3;
-      const colour = isSegment ? theme.names?.hole ?? "#222" : groups[rects.look[2 * i]] ?? "#888";
-      context.fillStyle = kind === 2 ? this.hatch(context, colour) : colour;
+      const kind = look[2 * i + 1];
+      const x = Math.round(box[4 * i] * wide);
+      const y = Math.round(box[4 * i + 1] * tall);
+      const w = Math.max(1, Math.round((box[4 * i] + box[4 * i + 2]) * wide) - x);
+      const h = Math.max(1, Math.round((box[4 * i + 1] + box[4 * i + 3]) * tall) - y);
+      const isSegment = kind === SEGMENT_KIND || kind === ALIAS_KIND;
       const isLarge = w > 5 && h > 4 && !isSegment;
-      context.fillRect(x, y, isLarge ? w - 1 : w, isLarge ? h - 1 : h);
+      const pixel = isSegment ? hole : groups[look[2 * i]] ?? GREY;
+      pixels.fill(x, y, isLarge ? w - 1 : w, isLarge ? h - 1 : h, pixel, kind === WAITING_KIND);
+    }
+    return pixels.canvas();
+  }
+}
+
+const GREY = 0xff888888;
+const STRIPE_ALPHA = 0x4d000000; // between the stripes of a hatch
+
+/** A pixel in the order of memory, which is little-endian wherever browsers run. @param {string} text "#rrggbb" */
+function pixelOf(text) {
+  const [red, green, blue] = colourParts(text);
+  return (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+/** A transparent picture in which rectangles are filled. */
+class Pixels {
+  /** @param {number} wide @param {number} tall */
+  constructor(wide, tall) {
+    this.wide = wide;
+    this.tall = tall;
+    this.data = new ImageData(wide, tall);
+    this.words = new Uint32Array(this.data.data.buffer);
+  }
+
+  /** @param {number} x @param {number} y @param {number} w @param {number} h @param {number} pixel */
+  fill(x, y, w, h, pixel, /** @type {boolean} */ isHatched) {
+    const left = Math.max(0, x);
+    const right = Math.min(this.wide, x + w);
+    const bottom = Math.min(this.tall, y + h);
+    if (left >= right) return;
+    for (let row = Math.max(0, y); row < bottom; row++) {
+      const at = row * this.wide;
+      if (isHatched) this.hatch(at, row, left, right, pixel);
+      else this.words.fill(pixel, at + left, at + right);
     }
   }
 
-  /** Stripes of a colour, for blocks that wait. @param {any} context @param {string} colour @returns {CanvasPattern} */
-  hatch(context, colour) {
-    let found = this.hatches.get(colour);
-    if (found) return found;
-    const tile = new OffscreenCanvas(HATCH, HATCH);
-    const stripes = /** @type {any} */ (tile.getContext("2d"));
-    for (let y = 0; y < HATCH; y++)
-      for (let x = 0; x < HATCH; x++) {
-        stripes.globalAlpha = (x + y) % HATCH < HATCH / 2 ? 0.3 : 1;
-        stripes.fillStyle = colour;
-        stripes.fillRect(x, y, 1, 1);
-      }
-    found = /** @type {CanvasPattern} */ (context.createPattern(tile, "repeat"));
-    this.hatches.set(colour, found);
-    return found;
+  /** A row of stripes, for blocks that wait. @param {number} at @param {number} row @param {number} left */
+  hatch(at, row, left, /** @type {number} */ right, /** @type {number} */ pixel) {
+    const faint = ((pixel & 0xffffff) | STRIPE_ALPHA) >>> 0;
+    for (let column = left; column < right; column++)
+      this.words[at + column] = (column + row) % HATCH < HATCH / 2 ? faint : pixel;
+  }
+
+  canvas() {
+    const made = new OffscreenCanvas(this.wide, this.tall);
+    const context = /** @type {any} */ (made.getContext("2d", {willReadFrequently: isSoftwareRendered()}));
+    context.putImageData(this.data, 0, 0);
+    return made;
   }
 }

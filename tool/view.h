@@ -197,7 +197,7 @@ typedef struct tool_view_device {
 } tool_view_device;
 
 // Names of parts: "d2-segments"; those of stacks are "f1-stacks".
-#define TOOL_VIEW_NAME 48
+#define TOOL_VIEW_NAME 72
 const char* tool_view_name(char letter, size_t number, const char* part, char out[TOOL_VIEW_NAME]);
 
 // Adds all parts but stacks.

@@ -8,6 +8,7 @@
 
 #define PART_BLOCKS ((size_t)1 << 18)  // of one part at most
 #define TIME_NS 1000u
+#define PART_NAME 40  // of a part of a device, without the device
 
 const char* tool_view_name(char letter, size_t number, const char* part, char out[TOOL_VIEW_NAME]) {
   (void)snprintf(out, TOOL_VIEW_NAME, "%c%zu-%s", letter, number, part);
@@ -145,7 +146,7 @@ static void blocks_add(tool_view_parts* parts, const tool_view_device* device) {
       const size_t rest = ends[level] - at;
       const size_t count = rest < PART_BLOCKS ? rest : PART_BLOCKS;
       tool_view_bytes out = { .data = NULL };
-      char name[TOOL_VIEW_NAME];
+      char name[PART_NAME];
       (void)snprintf(name, sizeof name, "blocks-%u-%zu", level, piece);
       tool_view_blocks_put(&out, &device->memory, numbers + at, count);
       tool_view_part* const part =
@@ -229,7 +230,7 @@ static void whatif_add(tool_view_parts* parts, const tool_view_device* device) {
   const tool_trials* const trials = &device->whatif.trials;
   for (size_t i = 0; i < trials->count; i++) {
     tool_view_bytes out = { .data = NULL };
-    char name[TOOL_VIEW_NAME];
+    char name[PART_NAME];
     tool_view_put(&out, trials->curve_count);
     for (size_t k = 0; k < trials->curve_count; k++) tool_view_put(&out, trials->rows[i].curve[k] / 512);
     (void)snprintf(name, sizeof name, "whatif-%zu", i);
