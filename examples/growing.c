@@ -55,7 +55,7 @@ static void show(const kv_cache* kv, const char* when) {
 }
 
 int main(void) {
-  kv_cache kv = { NULL };
+  kv_cache kv = { .machine = NULL };
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_host_options host = TIDE_HOST_OPTIONS_INIT;
   tide_block activations;
