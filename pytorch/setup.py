@@ -98,7 +98,7 @@ class SdistWithLibrary(sdist):
         for source in (*HERE.glob("shim*.cpp"), *HERE.glob("shim*.h"), HERE / "hooks.cpp", HERE / "tidemark.pth",
                        HERE / "backend.py"):
             shutil.copy2(source, base)
-        for name in ("src", "include", "cmake", "tool"):
+        for name in ("src", "include", "cmake", "tool", "page"):
             shutil.copytree(TREE / name, base / "library" / name, dirs_exist_ok=True)
         (base / "library" / "pytorch").mkdir(exist_ok=True)
         for name in ("CMakeLists.txt", "LICENSE", "pytorch/hooks.cpp"):

@@ -90,6 +90,12 @@ void tool_out_of_memory(void) {
   exit(TOOL_USAGE);
 }
 
+FILE* tool_text_open(char** text, size_t* bytes) {
+  FILE* const to = open_memstream(text, bytes);
+  if (to == NULL) tool_out_of_memory();
+  return to;
+}
+
 void* tool_alloc(size_t count, size_t bytes) {
   void* const memory = calloc(count == 0 ? 1 : count, bytes);
   if (memory == NULL) tool_out_of_memory();

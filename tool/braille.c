@@ -296,8 +296,7 @@ char* tool_braille_draw(const tool_braille* drawing, const tool_timeline* timeli
   c.dots = tool_alloc(c.wide, c.high);
   c.top = top > 0 ? (double)top : 1;
   c.length = drawing->length > 0 ? drawing->length : tool_axis_value(axis, axis->length);
-  c.out = open_memstream(&text, &bytes);
-  if (c.out == NULL) tool_out_of_memory();
+  c.out = tool_text_open(&text, &bytes);
   canvas_draw(&c);
   canvas_print(&c);
   const bool is_whole = fclose(c.out) == 0;

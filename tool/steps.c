@@ -204,8 +204,7 @@ static char* stack_fold(const tool_steps* s, uint32_t stack) {
   size_t count = 0;
   const uint64_t* const frames = tide_intern_stack(s->sites->names, stack, &count);
   if (count == 0) return NULL;
-  FILE* const out = open_memstream(&folded, &bytes);
-  if (out == NULL) tool_out_of_memory();
+  FILE* const out = tool_text_open(&folded, &bytes);
   for (size_t i = count; i-- > 0;)
     (void)fprintf(out, "%s%s", tool_site_text(s->sites, tool_site_of_frame(s->sites, frames[i]), text),
                   i > 0 ? ";" : "");

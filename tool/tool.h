@@ -91,6 +91,8 @@ void* tool_alloc(size_t count, size_t bytes);
 void* tool_grow(void* memory, size_t count, size_t bytes);
 // A copy of a text, which may be NULL; freed by free().
 char* tool_text_copy(const char* text);
+// A stream that writes to memory, as open_memstream() makes it; never NULL.
+FILE* tool_text_open(char** text, size_t* bytes);
 // Reports that there is no memory, and ends the program.
 _Noreturn void tool_out_of_memory(void);
 

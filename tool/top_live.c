@@ -153,8 +153,7 @@ static void table_print(const top_list* list, const struct winsize* size) {
   tool_grid grid = { .columns = COLUMNS };
   char* text = NULL;
   size_t bytes = 0;
-  FILE* const to = open_memstream(&text, &bytes);
-  if (to == NULL) tool_out_of_memory();
+  FILE* const to = tool_text_open(&text, &bytes);
   for (size_t i = 0; i < COLUMNS; i++) tool_grid_add(&grid, headings[i], false);
   for (size_t i = 0; i < list->count; i++) grid_add_entry(&grid, list, &list->entries[i]);
   const tool_grid_style style = { .has_heading = true,

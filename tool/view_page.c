@@ -107,8 +107,7 @@ static void left_out_put(const tool_view_page* page, size_t device, FILE* to) {
 // Freed by free().
 static char* facts_text(const tool_view_page* page, size_t* out_bytes) {
   char* text = NULL;
-  FILE* const to = open_memstream(&text, out_bytes);
-  if (to == NULL) tool_out_of_memory();
+  FILE* const to = tool_text_open(&text, out_bytes);
   (void)fprintf(to, "{ \"version\": 1, \"tool\": \"%s\", ", tide_version());
   if (page->is_served) (void)fprintf(to, "\"details\": { \"most\": %u }, ", TOOL_VIEW_DETAILS);
   (void)fputs("\"files\": [", to);

@@ -113,8 +113,7 @@ static void texts_put(const tool_view_stacks* s, FILE* to) {
 void tool_view_stacks_write(tool_view_stacks* stacks, tool_sites* sites, tool_view_bytes* out) {
   char* text = NULL;
   size_t bytes = 0;
-  FILE* const to = open_memstream(&text, &bytes);
-  if (to == NULL) tool_out_of_memory();
+  FILE* const to = tool_text_open(&text, &bytes);
   (void)fputc('{', to);
   stacks_put(stacks, to);
   own_put(stacks, sites, to);
