@@ -88,7 +88,7 @@ static void measure_range(bench* run, tide_machine* machine) {
 void bench_range(bench* run) {
   tide_machine* machine = NULL;
   tide_host_options host = TIDE_HOST_OPTIONS_INIT;
-  host.capacity = 2 * PEAK * gib;  // of addresses: nothing touches the memory
+  host.capacity = 2 * gib * PEAK;  // of addresses: nothing touches the memory
   bench_require(tide_machine_new_host(&host, &machine), "new_host");
   measure_range(run, machine);
   bench_require(tide_machine_new_dry(NULL, &machine), "new_dry");

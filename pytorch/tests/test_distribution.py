@@ -94,7 +94,7 @@ class Distribution(unittest.TestCase):
     def make_checkout(cls, name):
         """A copy of what a clean checkout has, as far as the package needs it."""
         folder = cls.root / name
-        for part in ("src", "include", "cmake", "tool", "pytorch"):
+        for part in ("src", "include", "cmake", "tool", "page", "pytorch"):
             shutil.copytree(library.source_tree() / part, folder / part,
                             ignore=shutil.ignore_patterns("build", "__pycache__", "*.egg-info"))
         for part in ("CMakeLists.txt", "LICENSE"):

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
@@ -101,9 +102,10 @@ uint32_t tide__sys_usable_processors(void) {
 
 bool tide__sys_copies_locked_pages(void) {
   struct utsname name;
-  unsigned major = 0;
-  unsigned minor = 0;
-  if (uname(&name) != 0 || sscanf(name.release, "%u.%u", &major, &minor) != 2) return false;
+  char* end = NULL;
+  if (uname(&name) != 0) return false;
+  const unsigned long major = strtoul(name.release, &end, 10);
+  const unsigned long minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
   return major > 5 || (major == 5 && minor >= 9);
 }
 

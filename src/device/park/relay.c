@@ -31,7 +31,7 @@ static tide_status run_add(tide__relay* relay, uint64_t offset) {
 tide_status tide__relay_add(tide__relay* relay, uint64_t offset, uint64_t bytes) {
   while (bytes > 0) {
     tide__relay_run* last = relay->run_count > 0 ? &relay->runs[relay->run_count - 1] : NULL;
-    const bool fits = !relay->is_cut && last->bytes < relay->store->slot_bytes;
+    const bool fits = last != NULL && !relay->is_cut && last->bytes < relay->store->slot_bytes;
     if (!fits || last->offset + last->bytes != offset) TIDE_TRY(run_add(relay, offset));
     last = &relay->runs[relay->run_count - 1];
     const uint64_t some = tide__min(bytes, relay->store->slot_bytes - last->bytes);
