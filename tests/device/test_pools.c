@@ -362,6 +362,7 @@ DEVICE_TEST(test_device__blocks_outlive_their_pool) {
 }
 
 DEVICE_TEST(test_device__trim_pool_waits_for_the_blocks_of_that_pool_only) {
+  if (is_cuda(m)) t_skip("releasing memory waits for all work of the device, and one stream is held up");
   const tide_stream slow = side_new(m);
   const tide_stream fast = side_new(m);
   const tide_pool pool = pool_new(d, NULL);
@@ -370,8 +371,6 @@ DEVICE_TEST(test_device__trim_pool_waits_for_the_blocks_of_that_pool_only) {
   const tide_block inside = take_in(d, pool, NULL, 512);
   work_slowly(m, fast);
   give_announced(d, inside, fast);
-  // One thread of the CUDA driver runs the functions of all streams, and the gate would hold up this one too.
-  if (is_cuda(m)) T_OK(tide_machine_stream_synchronize(m, 0, fast));
   hold_up(&g, m, slow);
   give_announced(d, outside, slow);
   release_pool(d, pool);

@@ -52,7 +52,8 @@ tide_status tide__tag_keep(tide_device_cache* device, const char* call, const ch
 // ---------------------------------------------------------------------------------------------------
 // Calls
 
-tide_status tide_device_pool_set_tag(tide_device_cache* device, tide_pool pool, const char* tag) {
+TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_tag(tide_device_cache* device, tide_pool pool,
+                                                            const char* tag) {
   tide__pool_base* found = NULL;
   const char* kept = NULL;
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_pool_set_tag: no device");

@@ -61,17 +61,20 @@ static tide_status giver_start(cargo_giver* giver, tide_device_cache* device, si
   return TIDE_OK;
 }
 
-static void giver_add(cargo_giver* giver, tide__parcel* parcels, size_t count) {
-  const bool has_thread = giver->crew.count > 0;
-  if (has_thread) tide__mutex_lock(&giver->lock);
-  for (size_t i = 0; i < count; i++) {
-    if (has_thread) giver->handles[giver->count++] = parcels[i].physical;
-    else tide__physical_give(giver->device, parcels[i].physical);
-    parcels[i].physical = NULL;
-  }
-  if (!has_thread) return;
+static void giver_pass_on(cargo_giver* giver, const tide__parcel* parcels, size_t count) {
+  tide__mutex_lock(&giver->lock);
+  for (size_t i = 0; i < count; i++) giver->handles[giver->count++] = parcels[i].physical;
   tide__signal_all(&giver->changed);
   tide__mutex_unlock(&giver->lock);
+}
+
+static void giver_add(cargo_giver* giver, tide__parcel* parcels, size_t count) {
+  const bool has_thread = giver->crew.count > 0;
+  if (has_thread) giver_pass_on(giver, parcels, count);
+  for (size_t i = 0; i < count; i++) {
+    if (!has_thread) tide__physical_give(giver->device, parcels[i].physical);
+    parcels[i].physical = NULL;
+  }
 }
 
 // Waits until all memory is given back. What the machine refuses becomes an orphan.
