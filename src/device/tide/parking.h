@@ -52,6 +52,10 @@ tide_status tide__pool_open(const tide__request* request);
 // Waits until no other thread is parking or unparking pools of a list.
 // Errors: TIDE_ERR_STATE inside an observer, which must not wait.
 tide_status tide__pools_wait(tide_device_cache* device, tide__pool_list list, const char* call);
+// Refuses a call while a scope acts as a capture.
+tide_status tide__pools_check_captures(tide_device_cache* device, const char* call);
+// Notes that pools are being parked or unparked, or not any more.
+void tide__pools_set_moving(tide__pool_list list, bool is_moving);
 // Forgets parked memory of pools without users in which nothing is handed out, and what it needed.
 void tide__parking_tidy(tide_device_cache* device);
 // Frees the record of a parked pool, at the end of the allocator.
