@@ -34,6 +34,7 @@ try:
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
 except ImportError:
     # Debian's package is for the system's Python alone, which need not be the first of the PATH.
     if os.access(SYSTEM_PYTHON, os.X_OK) and os.environ.get("TIDEMARK_PAGE_PYTHON") != SYSTEM_PYTHON:
@@ -131,16 +132,8 @@ class Page:
         return self.driver.execute_script(code, *arguments)
 
     def wait(self, condition, text):
-        end = time.monotonic() + WAIT_S
-        while time.monotonic() < end:
-            try:
-                found = condition()
-            except StaleElementReferenceException:
-                found = None
-            if found:
-                return found
-            time.sleep(0.05)
-        raise AssertionError(f"in {WAIT_S} s it never happened that {text}")
+        waiting = WebDriverWait(self.driver, WAIT_S, poll_frequency=0.05, ignored_exceptions=[StaleElementReferenceException])
+        return waiting.until(lambda _: condition(), f"in {WAIT_S} s it never happened that {text}")
 
     def all(self, selector):
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
