@@ -42,9 +42,13 @@ export function choiceBar(label, choices, choose) {
   const buttons = choices.map(([value, text, title]) =>
     el("button", {type: "button", "data-value": value, title, click: () => choose(value)}, text));
   const bar = el("div.choices", {role: "group", "aria-label": label}, ...buttons);
+  /** @type {string | null} */
+  let shown = null;
   return {
     element: bar,
     show(/** @type {string} */ value) {
+      if (value === shown) return;
+      shown = value;
       for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.value === value));
     },
     allow(/** @type {string} */ value, /** @type {boolean} */ isAllowed, /** @type {string} */ why) {

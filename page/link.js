@@ -70,10 +70,15 @@ export class WorkerLink {
 
 /** Asks one question at a time: while one is under way, only the newest of the others waits. */
 export class Latest {
-  /** @param {(question: any) => Promise<any>} ask @param {(answer: any, question: any) => void} use */
-  constructor(ask, use) {
+  /**
+   * @param {(question: any) => Promise<any>} ask @param {(answer: any, question: any) => void} use
+   * @param {number} [pace] from one question to the next, in ms at least
+   */
+  constructor(ask, use, pace = 0) {
     this.ask = ask;
     this.use = use;
+    this.pace = pace;
+    this.asked = -1e9;
     this.isBusy = false;
     /** @type {any} */
     this.waiting = null;
@@ -88,6 +93,9 @@ export class Latest {
   async run() {
     this.isBusy = true;
     while (this.waiting) {
+      const early = this.asked + this.pace - performance.now();
+      if (early > 0) await new Promise((resolve) => setTimeout(resolve, early));
+      this.asked = performance.now();
       const question = this.waiting;
       this.waiting = null;
       try {

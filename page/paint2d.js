@@ -37,9 +37,7 @@ export class Painter2d {
     this.grid = null;
     this.picture = "";
     if (!grid) return;
-    this.grid = new OffscreenCanvas(grid.columns, grid.rows);
-    const context = /** @type {any} */ (this.grid.getContext("2d"));
-    context.putImageData(new ImageData(grid.pixels, grid.columns, grid.rows), 0, 0);
+    this.grid = canvasOf(new ImageData(grid.pixels, grid.columns, grid.rows));
   }
 
   /**
@@ -67,7 +65,7 @@ export class Painter2d {
     const [wide, tall] = this.answerSize.map((size) => Math.max(1, size));
     const [sx, sy, dx, dy] = rectChange;
     this.kept = new OffscreenCanvas(wide, tall);
-    const context = /** @type {any} */ (this.kept.getContext("2d", {willReadFrequently: isSoftwareRendered()}));
+    const context = contextOf(this.kept);
     context.imageSmoothingEnabled = false;
     context.drawImage(this.layer(theme, wide, tall, 0, this.rects.segments), 0, 0);
     if (this.grid) context.drawImage(this.grid, ((gridChange[2] - dx) / sx) * wide, ((gridChange[3] - dy) / sy) * tall,
@@ -100,11 +98,26 @@ export class Painter2d {
   }
 }
 
+/**
+ * All canvases are on the same side: drawing one of the graphics card on one of the processor waits for the card.
+ * @param {OffscreenCanvas} canvas @returns {any}
+ */
+function contextOf(canvas) {
+  return canvas.getContext("2d", {willReadFrequently: isSoftwareRendered()});
+}
+
+/** @param {ImageData} image */
+export function canvasOf(image) {
+  const canvas = new OffscreenCanvas(image.width, image.height);
+  contextOf(canvas).putImageData(image, 0, 0);
+  return canvas;
+}
+
 const GREY = 0xff888888;
 const STRIPE_ALPHA = 0x4d000000; // between the stripes of a hatch
 
 /** A pixel in the order of memory, which is little-endian wherever browsers run. @param {string} text "#rrggbb" */
-function pixelOf(text) {
+export function pixelOf(text) {
   const [red, green, blue] = colourParts(text);
   return (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0;
 }
@@ -140,9 +153,6 @@ class Pixels {
   }
 
   canvas() {
-    const made = new OffscreenCanvas(this.wide, this.tall);
-    const context = /** @type {any} */ (made.getContext("2d", {willReadFrequently: isSoftwareRendered()}));
-    context.putImageData(this.data, 0, 0);
-    return made;
+    return canvasOf(this.data);
   }
 }

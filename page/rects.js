@@ -193,9 +193,7 @@ export function windowRects(store, scale, groups, window) {
   const high = store.instant(window.to);
   addSegments(list, store, project, window, low, high);
   const segments = list.count;
-  const leastX = 1 / window.width;
   store.levels.forEach((level, at) => {
-    if (project.isEntry && level.span * project.factor < leastX) return;
     const column = groups.columns[at];
     if (column) addBlocks(list, store, level, column, groups.colours, project, window, low, high);
   });
@@ -234,6 +232,10 @@ function addBlocks(/** @type {RectList} */ list, /** @type {import("./store.js")
   const tall = 1 / (window.high - window.low);
   const leastX = 1 / window.width;
   const leastY = 1 / window.height;
+  const widths = level.chunkWidths(project.scale);
+  const narrow = (leastX / project.factor) * (1 - 1e-9);
+  const isWanted = (/** @type {number} */ chunk) =>
+    level.chunkBytes[chunk] * tall >= leastY && (!widths || widths[chunk] >= narrow);
   level.visitChunks(low, high, (from, to) => {
     for (let i = from; i < to && list.count + 2 <= RECTS_MOST; i++) {
       const h = bytes[i] * tall;
@@ -253,41 +255,58 @@ function addBlocks(/** @type {RectList} */ list, /** @type {import("./store.js")
       const left = Math.max(-1, released);
       list.add(left, y, Math.min(2, free) - left, h, colours[column[i]], RECT_WAITING, level.first + i);
     }
-  });
+  }, isWanted);
 }
 
+/** Chunks of blocks between two pauses. */
+const CHUNKS_AT_ONCE = 32;
+
 /**
- * The mean of all blocks that windowRects() leaves out because they are too small.
+ * The mean of all blocks that windowRects() leaves out because they are too small. It looks at every block, which may
+ * take long, so it calls `pause` now and then.
  * @param {import("./store.js").Store} store @param {import("./scale.js").Scale} scale
  * @param {import("./groups.js").Groups} groups @param {Window} window @param {Uint8Array} palette
+ * @param {() => Promise<void>} pause
  */
-export function windowGrid(store, scale, groups, window, palette) {
+export async function windowGrid(store, scale, groups, window, palette, pause) {
   const grid = new Grid(window, palette);
   const project = new Projection(scale, window, store.entries);
   const low = store.instant(window.from);
   const high = store.instant(window.to);
+  const {levels} = store;
+  for (let at = 0; at < levels.length; at++) {
+    const column = groups.columns[at];
+    if (!column) continue;
+    /** @type {number[]} */
+    const ranges = [];
+    levels[at].visitChunks(low, high, (from, to) => ranges.push(from, to));
+    for (let i = 0; i < ranges.length; i += 2) {
+      if (i % (2 * CHUNKS_AT_ONCE) === 0) await pause();
+      addSmall(grid, store, levels[at], column, groups.colours, project, window, low, ranges[i], ranges[i + 1]);
+    }
+  }
+  return grid.answer();
+}
+
+function addSmall(/** @type {Grid} */ grid, /** @type {import("./store.js").Store} */ store,
+  /** @type {import("./store.js").Level} */ level, /** @type {Uint16Array} */ column,
+  /** @type {Uint8Array} */ colours, /** @type {Projection} */ project, /** @type {Window} */ window,
+  /** @type {number} */ low, /** @type {number} */ from, /** @type {number} */ to) {
+  const {begin, end, gone, lane, offset, bytes} = level;
   const tall = 1 / (window.high - window.low);
   const leastX = 1 / window.width;
   const leastY = 1 / window.height;
   const leastArea = window.leastArea ?? 0;
   const laneLow = store.lanes.low;
-  store.levels.forEach((level, at) => {
-    const {begin, end, gone, lane, offset, bytes} = level;
-    const column = groups.columns[at];
-    if (!column) return;
-    level.visitChunks(low, high, (from, to) => {
-      for (let i = from; i < to; i++) {
-        if (gone[i] <= low) continue;
-        const h = bytes[i] * tall;
-        const y = (laneLow[lane[i]] + offset[i] - window.low) * tall;
-        if (y + h <= 0 || y >= 1) continue;
-        const x = project.x(begin[i]);
-        const released = project.x(gone[i] - end[i] <= PLAIN_WAIT ? gone[i] : end[i]);
-        const shown = Math.fround(Math.fround(Math.min(2, released) - Math.max(-1, x)) * Math.fround(h));
-        if (h >= leastY && released - x >= leastX && shown >= leastArea) continue;
-        grid.add(x, y, released, y + h, groups.colours[column[i]]);
-      }
-    });
-  });
-  return grid.answer();
+  for (let i = from; i < to; i++) {
+    if (gone[i] <= low) continue;
+    const h = bytes[i] * tall;
+    const y = (laneLow[lane[i]] + offset[i] - window.low) * tall;
+    if (y + h <= 0 || y >= 1) continue;
+    const x = project.x(begin[i]);
+    const released = project.x(gone[i] - end[i] <= PLAIN_WAIT ? gone[i] : end[i]);
+    const shown = Math.fround(Math.fround(Math.min(2, released) - Math.max(-1, x)) * Math.fround(h));
+    if (h >= leastY && released - x >= leastX && shown >= leastArea) continue;
+    grid.add(x, y, released, y + h, colours[column[i]]);
+  }
 }

@@ -39,7 +39,12 @@ export class Level {
     for (const column of [this.end, this.gone, this.lane, this.offset, this.bytes, this.slack, this.stack, this.stream,
       this.pool])
       if (column.length !== this.count) throw new Error("columns of blocks differ in length");
-    this.chunkGone = new Uint32Array((this.count + (1 << CHUNK_SHIFT) - 1) >>> CHUNK_SHIFT);
+    const chunks = (this.count + (1 << CHUNK_SHIFT) - 1) >>> CHUNK_SHIFT;
+    this.chunkGone = new Uint32Array(chunks);
+    /** The largest block of each chunk. */
+    this.chunkBytes = new Uint32Array(chunks);
+    /** @type {{values: ArrayLike<number> | null, widths: Float64Array} | null} */
+    this.chunkWide = null;
     /** The longest time between begin and gone, in entries. */
     this.span = 0;
     this.finish(entries);
@@ -50,7 +55,7 @@ export class Level {
    * the block lives to the end; without a life it was released before the recording began.
    */
   finish(/** @type {number} */ entries) {
-    const {begin, end, gone, chunkGone} = this;
+    const {begin, end, gone, bytes, chunkGone, chunkBytes} = this;
     for (let i = 0; i < this.count; i++) {
       const released = end[i] === 0 && gone[i] === 0 ? NEVER : begin[i] + end[i];
       end[i] = released > entries ? NEVER : released;
@@ -58,23 +63,42 @@ export class Level {
       gone[i] = free > entries ? NEVER : free;
       const chunk = i >>> CHUNK_SHIFT;
       if (gone[i] > chunkGone[chunk]) chunkGone[chunk] = gone[i];
+      if (bytes[i] > chunkBytes[chunk]) chunkBytes[chunk] = bytes[i];
       const span = gone[i] === NEVER ? Infinity : free - begin[i];
       if (span > this.span) this.span = span;
     }
   }
 
   /**
+   * The longest life in each chunk, as a difference of x; null: not known for this axis.
+   * @param {import("./scale.js").Scale} scale
+   */
+  chunkWidths(scale) {
+    if (scale.knots) return null;
+    if (this.chunkWide?.values !== scale.values || !this.chunkWide) {
+      const widths = new Float64Array(this.chunkGone.length);
+      for (let i = 0; i < this.count; i++) {
+        const wide = this.gone[i] === NEVER ? Infinity : scale.toX(this.gone[i] - 1) - scale.toX(this.begin[i] - 1);
+        if (wide > widths[i >>> CHUNK_SHIFT]) widths[i >>> CHUNK_SHIFT] = wide;
+      }
+      this.chunkWide = {values: scale.values, widths};
+    }
+    return this.chunkWide.widths;
+  }
+
+  /**
    * Calls `visit` with the range [from, to) of blocks of which some may exist between two instants.
    * @param {number} low first instant @param {number} high last instant
    * @param {(from: number, to: number) => void} visit
+   * @param {(chunk: number) => boolean} [isWanted] chunks of which no block is needed are left out
    */
-  visitChunks(low, high, visit) {
+  visitChunks(low, high, visit, isWanted) {
     const to = upperBound(this.begin, high);
     const from = this.span === Infinity ? 0 : lowerBound(this.begin, low - this.span);
     for (let i = from; i < to; ) {
       const chunk = i >>> CHUNK_SHIFT;
       const next = Math.min(to, (chunk + 1) << CHUNK_SHIFT);
-      if (this.chunkGone[chunk] > low) visit(i, next);
+      if (this.chunkGone[chunk] > low && (!isWanted || isWanted(chunk))) visit(i, next);
       i = next;
     }
   }

@@ -21,9 +21,9 @@ const LABELS_MOST = 8;
 /** The kind of a rectangle that waits, as in rects.js. */
 const WAITING = 2;
 /** Small blocks are drawn again when the window rests this long. */
-const GRID_MS = 90;
+const GRID_MS = 250;
 /** While the window moves, its content is asked for after this time at the earliest. */
-const MOVE_MS = 120;
+export const MOVE_MS = 120;
 export const GROUPINGS = [["site", "Site", "The line of your code that allocated"], ["module", "Module", "Its file"],
   ["size", "Size", "Powers of two"], ["stream", "Stream", "The stream that allocated"],
   ["pool", "Pool", "The default pool, or a private one"],
@@ -55,6 +55,7 @@ export class WhereView {
     this.gridTimer = 0;
     this.askTimer = 0;
     this.asked = -1e9;
+    this.hovers = 0;
     this.askRects = new Latest((q) => app.ask("rects", q), (answer, q) => this.useRects(answer, q));
     this.askGrid = new Latest((q) => app.ask("grid", q), (answer, q) => this.useGrid(answer, q));
     this.askHover = new Latest((q) => app.ask("at", q), (answer, q) => this.showTip(answer, q));
@@ -104,7 +105,8 @@ export class WhereView {
     fill(this.lack, leftOutNote(app));
     this.by.allow("site", app.hasStacks, "No stacks were recorded");
     this.by.allow("module", app.hasStacks, "No stacks were recorded");
-    if (!app.lanes) fill(this.side, el("p.dim", null, "The recording is being read …"));
+    this.hideTip();
+    if (!app.lanes) this.showReading();
     if (!app.lanes || !this.surface.measure()) return;
     const ratio = window.devicePixelRatio || 1;
     const viewport = app.viewport(this.width);
@@ -127,6 +129,7 @@ export class WhereView {
   /** While the window moves, the last answer is stretched; others come now and then. @param {any} question */
   askSoon(question) {
     clearTimeout(this.askTimer);
+    clearTimeout(this.gridTimer);
     const wait = this.asked + MOVE_MS - performance.now();
     if (wait > 0) {
       this.askTimer = setTimeout(() => this.askSoon(question), wait);
@@ -134,6 +137,24 @@ export class WhereView {
     }
     this.asked = performance.now();
     this.askRects.request(question);
+  }
+
+  /** The tip says it, too: where software renders, what is drawn for the first time costs a long frame. */
+  showReading() {
+    const text = "The recording is being read …";
+    fill(this.side, el("p.dim", null, text));
+    const box = this.surface.canvas.getBoundingClientRect();
+    if (box.width === 0) return;
+    fill(this.tip, el("p.dim", null, text));
+    this.tip.hidden = false;
+    this.tip.style.left = box.left + box.width / 2 - this.tip.offsetWidth / 2 + "px";
+    this.tip.style.top = box.top + box.height / 2 + "px";
+  }
+
+  /** What the mouse is over is not known until it moves again. */
+  hideTip() {
+    this.tip.hidden = true;
+    this.hovers++;
   }
 
   useRects(/** @type {any} */ answer, /** @type {any} */ question) {
@@ -408,7 +429,7 @@ export class WhereView {
       hover: (/** @type {number} */ x, /** @type {number} */ y) => this.hover(x, y),
       click: (/** @type {number} */ x, /** @type {number} */ y) => this.click(x, y),
       leave: () => {
-        this.tip.hidden = true;
+        this.hideTip();
         this.app.setCursor(null);
       },
     };
@@ -425,19 +446,19 @@ export class WhereView {
   /** @param {number} pixel @param {number} y */
   hover(pixel, y) {
     if (pixel < 0 || pixel > this.width || y > this.height || !this.app.lanes) {
-      this.tip.hidden = true;
+      this.hideTip();
       return;
     }
     const question = this.question(pixel, y);
     this.app.setCursor(question.entry);
-    this.askHover.request({...question, pixel, pixelY: y});
+    this.askHover.request({...question, pixel, pixelY: y, hover: ++this.hovers});
   }
 
   /** @param {number} pixel @param {number} y */
   async click(pixel, y) {
     if (pixel < 0 || pixel > this.width || y > this.height || !this.app.lanes) return;
     const found = await this.app.ask("at", this.question(pixel, y));
-    this.tip.hidden = true;
+    this.hideTip();
     if (found) this.app.state.set({point: {entry: Math.max(0, found.position), lane: found.lane,
       offset: found.offset}});
   }
@@ -445,6 +466,7 @@ export class WhereView {
   /** A few words beside the mouse; never over what they are about. */
   showTip(/** @type {any} */ point, /** @type {any} */ question) {
     const {app, tip} = this;
+    if (question.hover !== this.hovers) return;
     if (point.kind === "nothing" || app.cursor === null) {
       tip.hidden = true;
       return;

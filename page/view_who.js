@@ -11,8 +11,9 @@ import {Surface, drawSizeAxis, drawTimeAxis, inkOn} from "./chart.js";
 import {Latest} from "./link.js";
 import {leftOutNote} from "./view_header.js";
 import {PLOT_LEFT, PLOT_RIGHT} from "./view_overview.js";
-import {GROUPINGS} from "./view_where.js";
+import {GROUPINGS, MOVE_MS} from "./view_where.js";
 import {factList, stackList} from "./inspector.js";
+import {canvasOf, pixelOf} from "./paint2d.js";
 
 const TOP = 12;
 const WHO_BOTTOM = 20;
@@ -20,6 +21,9 @@ const REST_COLOUR = 12;
 /** An area is named where it is so wide and tall, in pixels. */
 const NAME_ROOM = 44;
 const NAME_TALL = 15;
+/** Of an area, and of those beside the one under the mouse; of 255. */
+const AREA_ALPHA = 235;
+const FAINT_ALPHA = 77;
 
 export class WhoView {
   /** @param {any} app */
@@ -38,9 +42,11 @@ export class WhoView {
       () => app.theme.names.card);
     /** @type {any} */
     this.answer = null;
+    /** @type {any} the areas of the answer, as they were drawn last */
+    this.picture = null;
     this.hovered = -1;
     this.shown = "";
-    this.askAreas = new Latest((q) => app.ask("areas", q), (answer, q) => this.use(answer, q));
+    this.askAreas = new Latest((q) => app.ask("areas", q), (answer, q) => this.use(answer, q), MOVE_MS);
     this.askGroup = new Latest((q) => app.ask("group", q), (answer) => this.showGroup(answer));
     this.listen();
   }
@@ -122,29 +128,48 @@ export class WhoView {
   }
 
   drawAreas(/** @type {any} */ context, /** @type {any} */ viewport, /** @type {any} */ area) {
-    const {answer, app} = this;
+    const {answer} = this;
     const count = this.question.buckets;
+    const left = this.edge(viewport, 0);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(this.pictureOf(area), left, area.top, this.edge(viewport, count) - left, area.height);
     const y = (/** @type {number} */ value) => area.top + area.height * (1 - value / area.most);
     const low = new Float64Array(count);
     const edges = Array.from({length: count + 1}, (_, i) => this.edge(viewport, i));
     answer.rows.forEach((/** @type {Float64Array} */ row, /** @type {number} */ at) => {
-      context.fillStyle = app.theme.groups[answer.colours[at]];
-      context.globalAlpha = this.hovered < 0 || this.hovered === at ? 0.92 : 0.3;
-      context.beginPath();
-      for (let i = 0; i < count; i++) {
-        context.lineTo(edges[i], y(low[i] + row[i]));
-        context.lineTo(edges[i + 1], y(low[i] + row[i]));
-      }
-      for (let i = count - 1; i >= 0; i--) {
-        context.lineTo(edges[i + 1], y(low[i]));
-        context.lineTo(edges[i], y(low[i]));
-      }
-      context.fill();
-      context.globalAlpha = 1;
       this.nameArea(context, edges, y, low, at);
       for (let i = 0; i < count; i++) low[i] += row[i];
     });
-    context.globalAlpha = 1;
+  }
+
+  /**
+   * The areas of the answer as a picture with a column for each bucket. While the window moves, it is stretched:
+   * filling paths of thousands of points again would cost a long frame.
+   * @param {{height: number, most: number}} area
+   */
+  pictureOf(area) {
+    const {answer, app, hovered} = this;
+    const colours = app.theme.groups;
+    const tall = Math.max(1, Math.round(area.height * (window.devicePixelRatio || 1)));
+    const old = this.picture;
+    if (old && old.answer === answer && old.hovered === hovered && old.colours === colours && old.tall === tall)
+      return old.canvas;
+    const wide = this.question.buckets;
+    const image = new ImageData(wide, tall);
+    const words = new Uint32Array(image.data.buffer);
+    const y = (/** @type {number} */ value) => Math.round(tall * (1 - value / area.most));
+    const low = new Float64Array(wide);
+    answer.rows.forEach((/** @type {Float64Array} */ row, /** @type {number} */ at) => {
+      const alpha = hovered < 0 || hovered === at ? AREA_ALPHA : FAINT_ALPHA;
+      const pixel = ((pixelOf(colours[answer.colours[at]]) & 0xffffff) | (alpha << 24)) >>> 0;
+      for (let i = 0; i < wide; i++) {
+        const bottom = Math.min(tall, y(low[i]));
+        low[i] += row[i];
+        for (let line = Math.max(0, y(low[i])); line < bottom; line++) words[line * wide + i] = pixel;
+      }
+    });
+    this.picture = {answer, hovered, colours, tall, canvas: canvasOf(image)};
+    return this.picture.canvas;
   }
 
   /** The name of an area where it has the most room. @param {any} context @param {number[]} edges */

@@ -142,6 +142,22 @@ export function stepRows(facts) {
   return Array.isArray(facts.steps) ? facts.steps : facts.steps?.rows ?? [];
 }
 
+/** How long the worker works without a pause where it looks at every block. */
+const WORK_MS = 6;
+
+/**
+ * Makes a function to be called between pieces of work: after some time it rests as long. On a computer with few
+ * processors, the page draws its frames meanwhile. @param {number} most in ms
+ */
+function pauses(most) {
+  let began = performance.now();
+  return async () => {
+    if (performance.now() - began < most) return;
+    await new Promise((resolve) => setTimeout(resolve, most));
+    began = performance.now();
+  };
+}
+
 /** Each answers a question about a device from a source; null: not yet. */
 const ANSWERS = {
   /** @param {DeviceData} data */
@@ -190,7 +206,8 @@ const ANSWERS = {
     windowRects(source.store, data.scale(question.x), source.groupsBy(question.by), question),
 
   grid: (/** @type {DeviceData} */ data, /** @type {any} */ question, /** @type {any} */ source) =>
-    windowGrid(source.store, data.scale(question.x), source.groupsBy(question.by), question, question.palette),
+    windowGrid(source.store, data.scale(question.x), source.groupsBy(question.by), question, question.palette,
+      pauses(WORK_MS)),
 
   at: async (/** @type {DeviceData} */ data, /** @type {any} */ question, /** @type {any} */ source) => {
     const lanes = data.store.lanes;

@@ -142,7 +142,7 @@ class Page:
         return self.wait(lambda: (self.all(selector) or [None])[0], f"there is {selector}")
 
     def text(self, selector):
-        return self.one(selector).text
+        return self.wait(lambda: [element.text for element in self.all(selector)[:1]], f"there is {selector}")[0]
 
     def hash(self):
         return dict(part.split("=", 1) for part in self.run("return location.hash").lstrip("#").split("&") if "=" in part)
