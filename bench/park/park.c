@@ -6,7 +6,10 @@
 //
 //   tidemark_bench_park [--machine host|dry|cuda] [--mib N] [--least MIB] [--most MIB] [--idle PERCENT]
 //                       [--backup pinned|pageable|file] [--folder PATH] [--rounds N] [--peer-mib N]
-//                       [--no-check]
+//                       [--pause MS] [--handle MIB] [--no-check]
+//
+// The driver clears memory that was released, in the background, and copies to the device wait for that.
+// --pause waits so long after other memory was released, and before the pool is unparked.
 //
 // Blocks of random sizes are allocated in a tagged pool, and some of them are released again, so that a part
 // of the memory is idle. Every byte is checked after it came back. On dry, times are those of the virtual
@@ -18,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "tidemark/device.h"
 
@@ -35,6 +39,8 @@ typedef struct park_bench {
   uint64_t idle_percent;
   uint64_t peer_bytes;
   uint64_t rounds;
+  uint64_t pause_ms;
+  uint64_t handle_bytes;  // the largest handle; 0: the default
   bool checks;
   tide_park_options how;
   // What is there.
@@ -242,12 +248,16 @@ static void park_measure(park_bench* b, uint64_t round) {
     row_against("park", rate(out.copied_bytes, ns), b->plain[0]);
   }
   memory_take(b, out.physical_bytes);
+  const struct timespec pause = { (time_t)(b->pause_ms / 1000), (long)(b->pause_ms % 1000) * 1000000 };
+  (void)nanosleep(&pause, NULL);
 }
 
 static void unpark_measure(park_bench* b) {
   tide_park_result out = TIDE_PARK_RESULT_INIT;
+  tide_unpark_options how = TIDE_UNPARK_OPTIONS_INIT;
+  how.keeps_backup = true;
   const uint64_t begin = now_ns(b);
-  need(tide_device_unpark(b->device, "bench", NULL, &out), "unpark");
+  need(tide_device_unpark(b->device, "bench", &how, &out), "unpark");
   const uint64_t returned = now_ns(b);
   need(tide_machine_stream_synchronize(b->machine, 0, b->stream), "stream_synchronize");
   const uint64_t ns = now_ns(b) - begin;
@@ -322,6 +332,8 @@ static void option_read(park_bench* b, const char* name, const char* value) {
   else if (strcmp(name, "--idle") == 0) b->idle_percent = number(value, name);
   else if (strcmp(name, "--peer-mib") == 0) b->peer_bytes = number(value, name) * MIB;
   else if (strcmp(name, "--rounds") == 0) b->rounds = number(value, name);
+  else if (strcmp(name, "--pause") == 0) b->pause_ms = number(value, name);
+  else if (strcmp(name, "--handle") == 0) b->handle_bytes = number(value, name) * MIB;
   else if (strcmp(name, "--backup") == 0) b->how.backup = backup_of(value);
   else if (strcmp(name, "--folder") == 0) b->how.folder = value;
   else refuse(name, "unknown option");
@@ -353,6 +365,7 @@ static void bench_open(park_bench* b) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_pool_options pool = TIDE_POOL_OPTIONS_INIT;
   options.policy = TIDE_POLICY_TIDE;
+  if (b->handle_bytes != 0) options.tide_most_handle_bytes = b->handle_bytes;
   pool.tag = "bench";
   machine_open(b);
   need(tide_machine_stream_new(b->machine, 0, TIDE_STREAM_NON_BLOCKING, 0, &b->stream), "stream_new");
@@ -389,7 +402,6 @@ int main(int argc, char** argv) {
                    .checks = true,
                    .how = TIDE_PARK_OPTIONS_INIT,
                    .random = 1 };
-  b.how.keeps_backup = true;
   options_read(&b, argc, argv);
   bench_open(&b);
   blocks_make(&b);

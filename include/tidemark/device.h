@@ -303,15 +303,16 @@ TIDE_API tide_status tide_device_poll(tide_device_cache* device);
 
 // Gives idle memory back to the machine until at most `keep_bytes` of it are left, after waiting for
 // announced work; 0 gives back everything that can go. Idle is what is reserved and not handed out, in the
-// default pool and in private pools without users. Other pools are not touched and do not count.
+// default pool, in private pools without users, and in pools with a tag that no capture has used. Other pools
+// are not touched and do not count.
 // With `keep_bytes`, the largest idle blocks go first: a whole segment at a time, or whole handles where
 // memory is virtual. So it gives back less than one segment, or one handle, more than necessary. More than
 // `keep_bytes` may be left: a raw segment or handle that is partly in use cannot be given back, and
 // tide_floor_bytes stay reserved.
 // Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what could not be given back stays cached.
 TIDE_API tide_status tide_device_trim(tide_device_cache* device, uint64_t keep_bytes);
-// Gives back all idle memory of one private pool, unless it has users. TIDE_POOL_DEFAULT: of all pools, as
-// tide_device_trim() does.
+// Gives back all idle memory of one private pool, unless it has users, and no tag or a capture has used it.
+// TIDE_POOL_DEFAULT: of all pools, as tide_device_trim() does.
 // Errors: TIDE_ERR_HANDLE for a pool that does not exist, and those of tide_device_trim().
 TIDE_API tide_status tide_device_trim_pool(tide_device_cache* device, tide_pool pool);
 
@@ -354,6 +355,15 @@ TIDE_API char* tide_size_text(uint64_t bytes, char text[TIDE_SIZE_TEXT]);
 // allocator behaves as inside a capture: it does not poll, does not give memory back to find some, and
 // released blocks with announced work wait until the last such scope is closed.
 
+// Where the contents of a pool go when it is parked: see tide_device_park().
+typedef enum tide_backup {
+  TIDE_BACKUP_NONE = 0,      // nowhere: after unparking, the contents are undefined
+  TIDE_BACKUP_PINNED = 1,    // page-locked host memory, the fastest; pageable where it cannot be locked
+  TIDE_BACKUP_PAGEABLE = 2,  // ordinary host memory
+  TIDE_BACKUP_FILE = 3,      // a file without a name
+  TIDE_BACKUP_OF_POOL = 4    // for tide_device_park(): what the options of each pool say
+} tide_backup;
+
 typedef struct tide_pool_options {
   uint32_t size;    // set by TIDE_POOL_OPTIONS_INIT
   bool no_split;    // every block is a whole segment
@@ -372,13 +382,14 @@ typedef struct tide_pool_options {
   // such segments can be shared by cudaIpcGetMemHandle(). See also plain_pools in the device's options.
   bool is_plain;
   const char* tag;  // its tag, copied; NULL: none. See tide_device_pool_set_tag()
+  uint32_t backup;  // a tide_backup: where its contents go when it is parked
 } tide_pool_options;
 // clang-format off
 #define TIDE_POOL_OPTIONS_INIT                                                                   \
   { TIDE_FIELD(size, sizeof(tide_pool_options)), TIDE_FIELD(no_split, false),                    \
     TIDE_FIELD(use_on_oom, false), TIDE_FIELD(label, { 0, 0 }), TIDE_FIELD(segment_alloc, NULL), \
     TIDE_FIELD(segment_release, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(closed, NULL),         \
-    TIDE_FIELD(is_plain, false), TIDE_FIELD(tag, NULL) }
+    TIDE_FIELD(is_plain, false), TIDE_FIELD(tag, NULL), TIDE_FIELD(backup, TIDE_BACKUP_PINNED) }
 // clang-format on
 
 // tide_device_pool_new() makes a pool with one user, the caller. The others add a user, remove one, and count
@@ -394,6 +405,10 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_pool_users(tide_device_cache* de
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_use_on_oom(tide_device_cache* device, tide_pool pool,
                                                                     bool is_on);
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_no_split(tide_device_cache* device, tide_pool pool);
+// Where its contents go when it is parked the next time.
+// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE.
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_backup(tide_device_cache* device, tide_pool pool,
+                                                                tide_backup backup);
 // Finds the newest pool with a label, with or without users.
 // Errors: TIDE_ERR_HANDLE if there is no such pool; TIDE_ERR_ARGUMENT for { 0, 0 }, which is not a label.
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_find(tide_device_cache* device, const uint64_t label[2],
@@ -516,28 +531,18 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_visit_tags(tide_device_cache* de
                                                            bool (*function)(void* user, const char* tag),
                                                            void* user);
 
-// Where the contents go.
-typedef enum tide_backup {
-  TIDE_BACKUP_NONE = 0,      // nowhere: after unparking, the contents are undefined
-  TIDE_BACKUP_PINNED = 1,    // page-locked host memory, the fastest; pageable where it cannot be locked
-  TIDE_BACKUP_PAGEABLE = 2,  // ordinary host memory
-  TIDE_BACKUP_FILE = 3       // a file without a name
-} tide_backup;
-
 typedef struct tide_park_options {
   uint32_t size;    // set by TIDE_PARK_OPTIONS_INIT
   uint32_t backup;  // a tide_backup
   // What a request in a parked pool does: unpark the pool first, or fail with TIDE_ERR_STATE. Inside a
   // capture it fails in any case, with TIDE_ERR_CAPTURE.
   bool unparks_on_request;
-  // The backup's memory stays when the tag is unparked, for the next time: see tide_device_trim_backups().
-  bool keeps_backup;
-  const char* folder;  // for the file; copied; NULL: $TMPDIR, or else /tmp
+  const char* folder;  // for a file; copied; NULL: $TMPDIR, or else /tmp
 } tide_park_options;
 // clang-format off
 #define TIDE_PARK_OPTIONS_INIT                                                                      \
-  { TIDE_FIELD(size, sizeof(tide_park_options)), TIDE_FIELD(backup, TIDE_BACKUP_PINNED),            \
-    TIDE_FIELD(unparks_on_request, true), TIDE_FIELD(keeps_backup, false), TIDE_FIELD(folder, NULL) }
+  { TIDE_FIELD(size, sizeof(tide_park_options)), TIDE_FIELD(backup, TIDE_BACKUP_OF_POOL), \
+    TIDE_FIELD(unparks_on_request, true), TIDE_FIELD(folder, NULL) }
 // clang-format on
 
 // What parking or unparking did.
@@ -548,7 +553,7 @@ typedef struct tide_park_result {
   uint64_t block_bytes;     // of the blocks that are handed out in them
   uint64_t copied_bytes;    // over the bus: block_bytes, and gaps below 64 KiB between blocks
   uint64_t lost_bytes;      // of blocks whose backup could not be read
-  uint32_t backup;          // a tide_backup: where the contents are, or were; after a fallback not as asked
+  uint32_t backup;          // a tide_backup: where contents are, or were; pageable if memory cannot be locked
 } tide_park_result;
 #define TIDE_PARK_RESULT_INIT TIDE_SIZED(tide_park_result)
 
@@ -558,9 +563,10 @@ typedef struct tide_park_result {
 // return when the pool is unparked, unless a capture has used the pool.
 // Errors: TIDE_ERR_HANDLE if no pool has the tag; TIDE_ERR_UNSUPPORTED for a pool that cannot be parked;
 //         TIDE_ERR_STATE for memory that is shared with other processes or lent to the default pool
-//         (use_on_oom), while a scope of one of the pools is open, and inside an observer that hears of the
-//         parking of the same pool; TIDE_ERR_CAPTURE while a scope is open that is not a region, or a stream
-//         is captured that uses the allocator's memory; TIDE_ERR_NO_MEMORY for the backup; TIDE_ERR_MACHINE.
+//         (use_on_oom), while a scope of one of the pools is open that is not a region, and inside an
+//         observer that hears of the parking of the same pool; TIDE_ERR_CAPTURE while a scope is open that
+//         is not a region, or a stream is captured that uses the allocator's memory; TIDE_ERR_NO_MEMORY for
+//         the backup; TIDE_ERR_MACHINE.
 //         After an error everything is as it was; only idle memory may have gone, and contents that were to
 //         be discarded. If memory had gone that cannot be taken again, the pools stay parked with their
 //         backup, and the error says so: nothing is lost.
@@ -570,6 +576,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_park(tide_device_cache* device, 
 typedef struct tide_unpark_options {
   uint32_t size;  // set by TIDE_UNPARK_OPTIONS_INIT
   bool waits;     // the call returns only when the contents are back
+  // The backup stays, with what it has, so that the next parking of the same tag is faster: see
+  // tide_device_trim_backups() and tide_device_read_parked().
+  bool keeps_backup;
   // Streams that use the memory and on which no block of the allocator is handed out. Those on which one is,
   // those announced for one by tide_device_record(), and the default stream always wait for the contents.
   // Others may be destroyed, and are not called; each waits at its next request. The same holds for closed
@@ -584,8 +593,8 @@ typedef struct tide_unpark_options {
 // clang-format off
 #define TIDE_UNPARK_OPTIONS_INIT                                                          \
   { TIDE_FIELD(size, sizeof(tide_unpark_options)), TIDE_FIELD(waits, false),              \
-    TIDE_FIELD(streams, NULL), TIDE_FIELD(stream_count, 0), TIDE_FIELD(lost, NULL),       \
-    TIDE_FIELD(user, NULL) }
+    TIDE_FIELD(keeps_backup, false), TIDE_FIELD(streams, NULL),                           \
+    TIDE_FIELD(stream_count, 0), TIDE_FIELD(lost, NULL), TIDE_FIELD(user, NULL) }
 // clang-format on
 
 // Unparks all parked pools of a tag: takes memory from the machine, maps it where it was, and copies the
@@ -600,17 +609,18 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_unpark(tide_device_cache* device
                                                        tide_park_result* out);
 
 // Makes the backup for a tag ahead, in another thread, as large as what is handed out there now. The next
-// tide_device_park() with the same kind of backup uses it, and waits for it if it is not ready.
+// tide_device_park() with the same tag and kind of backup uses it, and waits for it if it is not ready.
 // Errors: TIDE_ERR_HANDLE; TIDE_ERR_ARGUMENT for TIDE_BACKUP_NONE; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_device_prepare_backup(tide_device_cache* device, const char* tag,
                                                                const tide_park_options* options);
 // Gives back the backups of a tag that hold nothing: those that were kept, or made ahead.
 TIDE_API tide_status tide_device_trim_backups(tide_device_cache* device, const char* tag);
 
-// Copies from a parked block to host memory. The range must lie in a block that is handed out. If the backup
-// is in host memory, *out_data is its address there, valid until the pool is unparked; else it is NULL.
+// Copies contents of a block that is handed out from its backup to host memory: those that it had when its
+// pool was parked. The pool is parked, or its backup was kept. If the backup is in host memory, *out_data is
+// its address there, valid until the pool is unparked, or the backup used again or trimmed; else it is NULL.
 // `destination` and `out_data` may be NULL.
-// Errors: TIDE_ERR_HANDLE if the address is not that of a parked block; TIDE_ERR_STATE if its contents were
+// Errors: TIDE_ERR_HANDLE if the range does not lie in such a block; TIDE_ERR_STATE if its contents were
 //         discarded; TIDE_ERR_MACHINE if the backup cannot be read.
 TIDE_API TIDE_NODISCARD tide_status tide_device_read_parked(tide_device_cache* device, const void* address,
                                                             size_t bytes, void* destination,

@@ -281,6 +281,7 @@ typedef struct tide__pool {
   bool is_raw;  // it never has virtual memory: it is plain, or has functions of its own
   tide__atomic_u32 no_split;
   tide__atomic_u32 use_on_oom;
+  tide__atomic_u32 backup;       // a tide_backup
   tide__atomic_u64 searches[2];  // of each kind: the clock of collection
   tide__atomic_u64 reserved_bytes;
   tide_pool_options options;

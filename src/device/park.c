@@ -52,14 +52,16 @@ static void pools_leave(tide_device_cache* device, tag_pools* found) {
   *found = (tag_pools){ NULL, 0, 0 };
 }
 
-// Moves those pools to the front that are parked, or not, and returns them.
-static tide__pool_list pools_select(tag_pools* found, bool is_parked) {
-  tide__pool_list list = { found->pools, 0 };
-  for (size_t i = 0; i < found->count; i++) {
+// Moves those pools to place `first` and behind it that are parked, or not, and returns them: those with a
+// kind of backup, or all if that is TIDE_BACKUP_OF_POOL.
+static tide__pool_list pools_select(tag_pools* found, size_t first, bool is_parked, uint32_t kind) {
+  tide__pool_list list = { found->pools + first, 0 };
+  for (size_t i = first; i < found->count; i++) {
     tide__pool* const pool = found->pools[i];
-    if ((pool->parked != NULL) != is_parked) continue;
-    found->pools[i] = found->pools[list.count];
-    found->pools[list.count++] = pool;
+    const bool is_kind = kind == TIDE_BACKUP_OF_POOL || tide__load_relaxed(&pool->backup) == kind;
+    if ((pool->parked != NULL) != is_parked || !is_kind) continue;
+    found->pools[i] = list.pools[list.count];
+    list.pools[list.count++] = pool;
   }
   return list;
 }
@@ -101,13 +103,13 @@ static void pool_count(tide_device_cache* device, tide__pool* pool, tide_tag_sta
 }
 
 // A backup belongs to the tag of the call that made it; a part of its pools may have tags below.
-static uint64_t backup_bytes(const tide_device_cache* device, const char* tag, const tag_pools* found) {
+static uint64_t backup_bytes(tide_device_cache* device, const char* tag, const tag_pools* found) {
   uint64_t bytes = 0;
   for (const tide__backup* backup = device->backups; backup != NULL; backup = backup->next) {
     const bool is_covered = tag == NULL || tide__tag_covers(tag, backup->tag);
     if (is_covered) bytes += backup->bytes;
     for (size_t i = 0; i < found->count && !is_covered; i++) {
-      bytes += tide__parked_content_bytes(found->pools[i], backup);
+      bytes += tide__parked_content_bytes(device, found->pools[i], backup);
     }
   }
   return bytes;
@@ -137,32 +139,80 @@ static tide_status order_read(tide_device_cache* device, const char* call, const
                               const tide_park_options* options, tide__park_order* out) {
   tide_park_options whole = TIDE_PARK_OPTIONS_INIT;
   if (options != NULL) TIDE_TRY(tide__sized_read(call, options, &whole, sizeof whole));
-  TIDE_REQUIRE(whole.backup <= TIDE_BACKUP_FILE, TIDE_ERR_ARGUMENT, "%s: there is no backup of kind %u", call,
-               whole.backup);
-  *out = (tide__park_order){ .wish = { .kind = whole.backup },
-                             .unparks_on_request = whole.unparks_on_request,
-                             .keeps_backup = whole.keeps_backup };
+  TIDE_REQUIRE(whole.backup <= TIDE_BACKUP_OF_POOL, TIDE_ERR_ARGUMENT, "%s: there is no backup of kind %u",
+               call, whole.backup);
+  *out =
+      (tide__park_order){ .wish = { .kind = whole.backup }, .unparks_on_request = whole.unparks_on_request };
   TIDE_TRY(tide__tag_keep(device, call, tag, &out->wish.tag));
-  if (whole.folder == NULL || whole.backup != TIDE_BACKUP_FILE) return TIDE_OK;
+  if (whole.folder == NULL) return TIDE_OK;
   uint32_t number = 0;
   TIDE_TRY(tide_intern_add_text(device->history.names, whole.folder, strlen(whole.folder), &number));
   out->wish.folder = tide_intern_text(device->history.names, number, NULL);
   return TIDE_OK;
 }
 
-static tide_status park_at_gate(tide_device_cache* device, const char* tag, tide__park_order* order,
-                                tide_park_result* out) {
+static void result_add(tide_park_result* sum, const tide_park_result* more) {
+  sum->pool_count += more->pool_count;
+  sum->physical_bytes += more->physical_bytes;
+  sum->block_bytes += more->block_bytes;
+  sum->copied_bytes += more->copied_bytes;
+  if (more->copied_bytes > 0) sum->backup = more->backup;
+}
+
+// Parks pools with one kind of backup.
+static tide_status kind_park(tide_device_cache* device, tide__pool_list list, const tide__park_order* order,
+                             uint32_t kind, const tide__call_context* context, tide_park_result* out) {
+  tide__park_order own = *order;
+  tide_park_result result = TIDE_PARK_RESULT_INIT;
+  own.wish.kind = kind;
+  if (kind != TIDE_BACKUP_FILE) own.wish.folder = NULL;
+  own.backup = tide__backup_take(device, &own.wish);
+  const tide_status status = tide__pools_park(device, list, &own, context, &result);
+  if (own.backup != NULL) tide__backup_leave(device, own.backup);
+  if (status == TIDE_OK) result_add(out, &result);
+  return status;
+}
+
+// After a failure, what was parked before comes back. If it does not, it stays parked with its backup.
+static void parked_return(tide_device_cache* device, tide__pool_list list,
+                          const tide__call_context* context) {
+  const tide_error before = *tide_last_error();
+  tide__unpark_order order = { .streams = NULL };
+  tide_park_result result = TIDE_PARK_RESULT_INIT;
+  tide__ignore(tide__pools_unpark(device, list, &order, context, &result));
+  tide__heap_release(device->heap, order.lost, order.lost_capacity, sizeof *order.lost);
+  tide__error_restore(&before);
+}
+
+static tide_status found_park(tide_device_cache* device, tag_pools* found, const tide__park_order* order,
+                              tide_park_result* out) {
   const tide__call_context context = context_of(device);
+  const uint32_t asked = order->wish.kind;
+  size_t parked = 0;  // pools at the front of the list that this call has parked; contents are discarded last
+  if (asked != TIDE_BACKUP_OF_POOL) {
+    return kind_park(device, pools_select(found, 0, false, TIDE_BACKUP_OF_POOL), order, asked, &context, out);
+  }
+  for (uint32_t kind = TIDE_BACKUP_FILE + 1; kind-- > TIDE_BACKUP_NONE;) {
+    const tide__pool_list list = pools_select(found, parked, false, kind);
+    if (list.count == 0) continue;
+    const tide_status status = kind_park(device, list, order, kind, &context, out);
+    if (status != TIDE_OK) {
+      parked_return(device, (tide__pool_list){ found->pools, parked }, &context);
+      return status;
+    }
+    parked += list.count;
+  }
+  return TIDE_OK;
+}
+
+static tide_status park_at_gate(tide_device_cache* device, const char* tag, const tide__park_order* order,
+                                tide_park_result* out) {
   tag_pools found;
   tide__backups_sweep(device);
   tide_status status = pools_find(device, "device_park", tag, &found);
   const tide__pool_list all = { found.pools, found.count };
   if (status == TIDE_OK) status = tide__pools_wait(device, all, "device_park");
-  if (status == TIDE_OK) {
-    order->backup = tide__backup_take(device, &order->wish);
-    status = tide__pools_park(device, pools_select(&found, false), order, &context, out);
-    if (order->backup != NULL) tide__backup_leave(device, order->backup);
-  }
+  if (status == TIDE_OK) status = found_park(device, &found, order, out);
   pools_leave(device, &found);
   return status;
 }
@@ -192,7 +242,8 @@ static tide_status unpark_at_gate(tide_device_cache* device, const char* tag, ti
   const tide__pool_list all = { found.pools, found.count };
   if (status == TIDE_OK) status = tide__pools_wait(device, all, "device_unpark");
   if (status == TIDE_OK) {
-    status = tide__pools_unpark(device, pools_select(&found, true), order, &context, out);
+    const tide__pool_list parked = pools_select(&found, 0, true, TIDE_BACKUP_OF_POOL);
+    status = tide__pools_unpark(device, parked, order, &context, out);
   }
   pools_leave(device, &found);
   return status;
@@ -210,6 +261,7 @@ tide_status tide_device_unpark(tide_device_cache* device, const char* tag, const
   TIDE_TRY(call_check(device, "device_unpark", tag));
   tide__unpark_order order = { .streams = whole.streams, .stream_count = whole.stream_count };
   order.waits = whole.waits;
+  order.keeps_backup = whole.keeps_backup;
   (void)tide__gate_enter(device);
   const tide_status status = unpark_at_gate(device, tag, &order, &result);
   tide__gate_leave(device);
@@ -226,40 +278,48 @@ tide_status tide_device_unpark(tide_device_cache* device, const char* tag, const
 // ---------------------------------------------------------------------------------------------------
 // Backups
 
-static tide_status prepare_at_gate(tide_device_cache* device, const char* tag,
-                                   const tide__park_order* order) {
-  tag_pools found;
+// Makes a backup of one kind, unless one is kept that is large enough.
+static tide_status kind_prepare(tide_device_cache* device, tide__pool_list list, tide__backup_wish wish) {
   tide__backup* backup = NULL;
   uint64_t bytes = 0;
-  tide_status status = pools_find(device, "device_prepare_backup", tag, &found);
-  if (status == TIDE_OK) {
-    status = tide__pools_measure(device, pools_select(&found, false), &bytes);
+  if (wish.kind != TIDE_BACKUP_FILE) wish.folder = NULL;
+  TIDE_TRY(tide__pools_measure(device, list, &bytes));
+  if (bytes == 0) return TIDE_OK;
+  tide__backup* const kept = tide__backup_take(device, &wish);
+  const bool is_enough = kept != NULL && kept->bytes >= bytes;
+  if (kept != NULL && !is_enough) kept->is_kept = false;
+  if (kept != NULL) tide__backup_leave(device, kept);
+  if (is_enough) return TIDE_OK;
+  TIDE_TRY(tide__backup_new(device, &wish, bytes, &backup));
+  backup->is_kept = true;
+  tide__ignore(tide__store_prepare(backup->store));  // tried again when it is used
+  tide__backup_leave(device, backup);
+  return TIDE_OK;
+}
+
+static tide_status found_prepare(tide_device_cache* device, tag_pools* found, tide__backup_wish wish) {
+  const uint32_t asked = wish.kind;
+  if (asked != TIDE_BACKUP_OF_POOL) {
+    return kind_prepare(device, pools_select(found, 0, false, TIDE_BACKUP_OF_POOL), wish);
   }
-  if (status == TIDE_OK && bytes > 0) {
-    tide__backup* const kept = tide__backup_take(device, &order->wish);
-    const bool is_enough = kept != NULL && kept->bytes >= bytes;
-    if (kept != NULL && !is_enough) kept->is_kept = false;
-    if (!is_enough) status = tide__backup_new(device, &order->wish, bytes, &backup);
-    if (kept != NULL) tide__backup_leave(device, kept);
+  for (wish.kind = TIDE_BACKUP_PINNED; wish.kind <= TIDE_BACKUP_FILE; wish.kind++) {
+    TIDE_TRY(kind_prepare(device, pools_select(found, 0, false, wish.kind), wish));
   }
-  if (backup != NULL) {
-    backup->is_kept = true;
-    tide__ignore(tide__store_prepare(backup->store));  // tried again when it is used
-    tide__backup_leave(device, backup);
-  }
-  pools_leave(device, &found);
-  return status;
+  return TIDE_OK;
 }
 
 tide_status tide_device_prepare_backup(tide_device_cache* device, const char* tag,
                                        const tide_park_options* options) {
   tide__park_order order;
+  tag_pools found;
   TIDE_TRY(call_check(device, "device_prepare_backup", tag));
   TIDE_TRY(order_read(device, "device_prepare_backup", tag, options, &order));
   TIDE_REQUIRE(order.wish.kind != TIDE_BACKUP_NONE, TIDE_ERR_ARGUMENT,
                "device_prepare_backup: contents that are discarded have no backup");
   (void)tide__gate_enter(device);
-  const tide_status status = prepare_at_gate(device, tag, &order);
+  tide_status status = pools_find(device, "device_prepare_backup", tag, &found);
+  if (status == TIDE_OK) status = found_prepare(device, &found, order.wish);
+  pools_leave(device, &found);
   tide__gate_leave(device);
   return status;
 }
@@ -280,8 +340,8 @@ static tide_status read_at_gate(tide_device_cache* device, uint64_t address, uin
                                 void* destination, const void** out_data) {
   tide__parked_place place = { NULL, 0 };
   TIDE_REQUIRE(tide__parked_find(device, address, bytes, &place), TIDE_ERR_HANDLE,
-               "device_read_parked: %llu bytes at %#llx are not in a parked block", (unsigned long long)bytes,
-               (unsigned long long)address);
+               "device_read_parked: %llu bytes at %#llx are not in a block with a backup",
+               (unsigned long long)bytes, (unsigned long long)address);
   TIDE_REQUIRE(place.store != NULL, TIDE_ERR_STATE, "device_read_parked: the contents were discarded");
   if (out_data != NULL) *out_data = tide__store_data(place.store, place.offset);
   return destination != NULL ? tide__store_read(place.store, place.offset, bytes, destination) : TIDE_OK;

@@ -51,6 +51,14 @@ static inline tide_park_result park(tide_device_cache* d, const char* tag, tide_
   return result;
 }
 
+static inline tide_park_result unpark_keeping(tide_device_cache* d, const char* tag) {
+  tide_unpark_options options = TIDE_UNPARK_OPTIONS_INIT;
+  tide_park_result result = TIDE_PARK_RESULT_INIT;
+  options.keeps_backup = true;
+  T_OK(tide_device_unpark(d, tag, &options, &result));
+  return result;
+}
+
 static inline tide_park_result unpark(tide_device_cache* d, const char* tag) {
   tide_park_result result = TIDE_PARK_RESULT_INIT;
   T_OK(tide_device_unpark(d, tag, NULL, &result));

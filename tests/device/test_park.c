@@ -398,14 +398,26 @@ PARK_TEST(test_park__pools_that_tide_does_not_serve_are_refused) {
   give(d, k.block);
 }
 
+// Its next request unparks it.
+PARK_TEST(test_park__a_pool_is_parked_while_its_region_is_open) {
+  const tide_pool pool = tagged(d, "weights");
+  known k = known_new(m, d, pool, side_new(m), MIB, 1);
+  region_open(d, pool);
+  (void)park(d, "weights", TIDE_BACKUP_PINNED);
+  T_EQ(stats_under(d, "weights").parked_pool_count, 1);
+  const tide_block more = take(d, k.stream, MIB);
+  T_EQ(stats_under(d, "weights").parked_pool_count, 0);
+  region_close(d, pool);
+  known_expect(m, &k);
+  give(d, more);
+  give(d, k.block);
+}
+
 PARK_TEST(test_park__open_scopes_and_captures_are_refused) {
   const tide_pool pool = tagged(d, "weights");
   const tide_pool graph = tagged(d, "graph");
   const tide_stream stream = side_new(m);
   known k = known_new(m, d, pool, stream, MIB, 1);
-  region_open(d, pool);
-  T_STATUS(tide_device_park(d, "weights", NULL, NULL), TIDE_ERR_STATE);
-  region_close(d, pool);
   scope_open(d, graph);
   T_STATUS(tide_device_park(d, "weights", NULL, NULL), TIDE_ERR_CAPTURE);
   scope_close(d, graph);

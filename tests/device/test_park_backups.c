@@ -12,21 +12,15 @@ static const char* const tide_host[] = { "host tide", NULL };
 // ---------------------------------------------------------------------------------------------------
 // Kept and made ahead
 
-static void park_keeping(tide_device_cache* d, const char* tag, tide_backup backup) {
-  tide_park_options options = park_how(backup);
-  options.keeps_backup = true;
-  T_OK(tide_device_park(d, tag, &options, NULL));
-}
-
 PARK_TEST(test_park__a_kept_backup_is_used_again) {
   const tide_pool pool = tagged(d, "weights");
   known k = known_new(m, d, pool, NULL, 5 * MIB, 1);
   for (size_t how = 0; how < BACKUPS; ++how) {
     for (int round = 0; round < 3; ++round) {
       known_write(m, &k, how * 10 + (uint64_t)round);
-      park_keeping(d, "weights", backups[how]);
+      (void)park(d, "weights", backups[how]);
       T_EQ(stats_under(d, "weights").backup_bytes, (how + 1) * 5 * MIB);  // those of other kinds stay as well
-      (void)unpark(d, "weights");
+      (void)unpark_keeping(d, "weights");
       known_expect(m, &k);
       T_EQ(stats_under(d, "weights").backup_bytes, (how + 1) * 5 * MIB);
     }
@@ -35,7 +29,7 @@ PARK_TEST(test_park__a_kept_backup_is_used_again) {
   T_EQ(stats_under(d, "weights").backup_bytes, 15 * MIB);
   T_OK(tide_device_trim_backups(d, "weights"));
   T_EQ(stats_under(d, "weights").backup_bytes, 0);
-  park_keeping(d, "weights", TIDE_BACKUP_PINNED);
+  (void)park(d, "weights", TIDE_BACKUP_PINNED);
   T_OK(tide_device_trim_backups(d, NULL));  // what holds contents stays
   T_EQ(stats_under(d, "weights").backup_bytes, 5 * MIB);
   (void)unpark(d, "weights");
@@ -46,12 +40,12 @@ PARK_TEST(test_park__a_kept_backup_is_used_again) {
 PARK_TEST(test_park__a_kept_backup_that_is_too_small_is_replaced) {
   const tide_pool pool = tagged(d, "weights");
   known a = known_new(m, d, pool, NULL, 2 * MIB, 1);
-  park_keeping(d, "weights", TIDE_BACKUP_PAGEABLE);
-  (void)unpark(d, "weights");
+  (void)park(d, "weights", TIDE_BACKUP_PAGEABLE);
+  (void)unpark_keeping(d, "weights");
   known b = known_new(m, d, pool, NULL, 7 * MIB, 2);
-  park_keeping(d, "weights", TIDE_BACKUP_PAGEABLE);
+  (void)park(d, "weights", TIDE_BACKUP_PAGEABLE);
   T_EQ(stats_under(d, "weights").backup_bytes, 9 * MIB);
-  (void)unpark(d, "weights");
+  (void)unpark_keeping(d, "weights");
   known_expect(m, &a);
   known_expect(m, &b);
   (void)park(d, "weights", TIDE_BACKUP_PAGEABLE);  // and not kept any longer
@@ -81,6 +75,70 @@ PARK_TEST(test_park__a_backup_is_made_ahead) {
   }
   T_OK(tide_device_prepare_backup(d, NULL, NULL));  // left to the allocator
   T_STATUS(tide_device_prepare_backup(d, "none", NULL), TIDE_ERR_HANDLE);
+  give(d, k.block);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Each pool has its kind
+
+static tide_pool tagged_with(tide_device_cache* d, const char* tag, tide_backup backup) {
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.tag = tag;
+  options.backup = (uint32_t)backup;
+  return pool_new(d, &options);
+}
+
+PARK_TEST(test_park__each_pool_has_its_kind_of_backup) {
+  known k[BACKUPS];
+  const tide_pool cache = tagged_with(d, "model/cache", TIDE_BACKUP_NONE);
+  known lost = known_new(m, d, cache, NULL, 8 * MIB, 9);
+  for (size_t i = 0; i < BACKUPS; ++i) {
+    k[i] = known_new(m, d, tagged_with(d, "model/weights", backups[i]), NULL, (i + 1) * MIB, i);
+  }
+  for (int round = 0; round < 2; ++round) {
+    T_OK(tide_device_prepare_backup(d, "model", NULL));
+    T_EQ(stats_under(d, "model").backup_bytes, 6 * MIB);
+    const tide_park_result result = park(d, "model", TIDE_BACKUP_OF_POOL);
+    T_EQ(result.pool_count, 4);
+    T_EQ(result.block_bytes, 14 * MIB);
+    T_EQ(result.copied_bytes, 6 * MIB);
+    T_EQ(stats_under(d, "model").backup_bytes, 6 * MIB);
+    T_EQ(stats_under(d, "model").reserved_bytes, 0);
+    T_STATUS(tide_device_read_parked(d, lost.block.address, 16, NULL, NULL), TIDE_ERR_STATE);
+    const tide_park_result back = unpark_keeping(d, "model");
+    T_EQ(back.pool_count, 4);
+    T_EQ(back.block_bytes, 14 * MIB);
+    T_EQ(back.copied_bytes, 6 * MIB);
+    all_expect(m, k, BACKUPS);
+  }
+  T_OK(tide_device_pool_set_backup(d, cache, TIDE_BACKUP_PAGEABLE));
+  known_write(m, &lost, 10);
+  T_EQ(park(d, "model", TIDE_BACKUP_OF_POOL).copied_bytes, 14 * MIB);
+  (void)unpark(d, "model");
+  known_expect(m, &lost);
+  T_EQ(park(d, "model", TIDE_BACKUP_PINNED).copied_bytes, 14 * MIB);  // one kind for all
+  (void)unpark(d, "model");
+  all_expect(m, k, BACKUPS);
+  T_STATUS(tide_device_pool_set_backup(d, cache, TIDE_BACKUP_OF_POOL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_pool_set_backup(d, 4711, TIDE_BACKUP_PINNED), TIDE_ERR_HANDLE);
+  all_give(d, k, BACKUPS);
+  give(d, lost.block);
+}
+
+// A pool with a file is parked first. Then one with another backup cannot be, and the first comes back.
+PARK_TEST(test_park__a_kind_that_fails_brings_the_others_back) {
+  tide_pool_options plain = TIDE_POOL_OPTIONS_INIT;
+  plain.tag = "model/plain";
+  plain.is_plain = true;
+  known k = known_new(m, d, tagged_with(d, "model/weights", TIDE_BACKUP_FILE), NULL, 2 * MIB, 1);
+  (void)pool_new(d, &plain);
+  tide_park_result result = TIDE_PARK_RESULT_INIT;
+  T_STATUS(tide_device_park(d, "model", NULL, &result), TIDE_ERR_UNSUPPORTED);
+  T_EQ(result.pool_count, 0);
+  T_EQ(stats_under(d, "model").parked_pool_count, 0);
+  T_CHECK(strstr(tide_last_error()->text, "does not serve it") != NULL);
+  device_expect_valid(d);
+  known_expect(m, &k);
   give(d, k.block);
 }
 
@@ -129,6 +187,56 @@ DEVICE_TEST_OVER(test_park__parked_blocks_can_be_read, tide_host) {
   (void)park(d, "weights", TIDE_BACKUP_PAGEABLE);
   T_STATUS(tide_device_read_parked(d, a.block.address, 16, bytes, NULL), TIDE_ERR_HANDLE);
   give(d, b.block);
+}
+
+// A backup that is kept can be read until it is used again, and says what was there when it was made.
+DEVICE_TEST_OVER(test_park__kept_backups_can_be_read, tide_host) {
+  const tide_pool pool = tagged(d, "weights");
+  known a = known_new(m, d, pool, NULL, 1 * MIB, 1);
+  const uint8_t value = a.values[0];
+  uint8_t bytes[16];
+  const void* before = NULL;
+  const void* data = NULL;
+  (void)park(d, "weights", TIDE_BACKUP_PINNED);
+  T_OK(tide_device_read_parked(d, a.block.address, 16, bytes, &before));
+  (void)unpark_keeping(d, "weights");
+  known_write(m, &a, 77);
+  T_CHECK(value != a.values[0]);
+  T_OK(tide_device_read_parked(d, a.block.address, 16, bytes, &data));
+  T_EQ(bytes[0], value);
+  T_CHECK(data == before);
+  known b = known_new(m, d, pool, NULL, 1 * MIB, 2);
+  T_STATUS(tide_device_read_parked(d, b.block.address, 16, bytes, &data), TIDE_ERR_HANDLE);
+  give(d, b.block);
+  (void)park(d, "weights", TIDE_BACKUP_PINNED);  // the same memory again
+  T_OK(tide_device_read_parked(d, a.block.address, 16, bytes, &data));
+  T_EQ(bytes[0], a.values[0]);
+  T_CHECK(data == before);
+  (void)unpark_keeping(d, "weights");
+  T_OK(tide_device_trim_backups(d, "weights"));
+  T_STATUS(tide_device_read_parked(d, a.block.address, 16, bytes, &data), TIDE_ERR_HANDLE);
+  known_expect(m, &a);
+  give(d, a.block);
+}
+
+// What was parked last counts, whichever tag it was parked by.
+DEVICE_TEST_OVER(test_park__an_older_backup_is_not_read, tide_host) {
+  const tide_pool pool = tagged(d, "weights/actor");
+  known a = known_new(m, d, pool, NULL, 1 * MIB, 1);
+  uint8_t bytes[16];
+  (void)park(d, "weights/actor", TIDE_BACKUP_PINNED);
+  (void)unpark_keeping(d, "weights/actor");
+  known_write(m, &a, 77);
+  (void)park(d, "weights", TIDE_BACKUP_PINNED);
+  T_OK(tide_device_read_parked(d, a.block.address, 16, bytes, NULL));
+  T_EQ(bytes[0], a.values[0]);
+  (void)unpark(d, "weights");
+  T_STATUS(tide_device_read_parked(d, a.block.address, 16, bytes, NULL), TIDE_ERR_HANDLE);
+  T_OK(tide_machine_device_synchronize(m, 0));
+  trim(d);
+  T_EQ(stats_under(d, "weights").backup_bytes, 1 * MIB);  // its memory is kept
+  known_expect(m, &a);
+  give(d, a.block);
 }
 
 // Cuts the files without a name that this process has open.
@@ -308,9 +416,10 @@ DEVICE_TEST_OVER(test_park__streams_wait_for_the_contents, tide_host) {
   tide_unpark_options options = TIDE_UNPARK_OPTIONS_INIT;
   options.streams = &streams[4];
   options.stream_count = 1;
+  options.keeps_backup = true;
   for (int round = 0; round < 4; ++round) {
     known_write(m, &k, (uint64_t)round);
-    park_keeping(d, "weights", TIDE_BACKUP_PINNED);
+    (void)park(d, "weights", TIDE_BACKUP_PINNED);
     T_OK(tide_device_unpark(d, "weights", &options, NULL));
     for (size_t i = 0; i < STREAMS; ++i) {
       T_OK(tide_machine_copy(m, 0, streams[i], copies + i * k.bytes, k.block.address, k.bytes));

@@ -69,7 +69,6 @@ static void world_park(world* w) {
   tide_park_options options = park_how(how < 3    ? backups[how]
                                        : how == 3 ? TIDE_BACKUP_NONE
                                                   : TIDE_BACKUP_PINNED);
-  options.keeps_backup = t_rng_below(&w->rng, 2) != 0;
   bool was_parked[POOLS];
   for (size_t i = 0; i < POOLS; ++i) was_parked[i] = pool_is_parked(w, i);
   if (w->count > 0) {  // work in flight
@@ -86,7 +85,8 @@ static void world_park(world* w) {
 // Unparks a tag, and uses the contents at once.
 static void world_unpark(world* w) {
   static const char* const wholes[] = { "weights", "kv", "weights/critic", NULL };
-  (void)unpark(w->d, wholes[t_rng_below(&w->rng, 4)]);
+  const char* const tag = wholes[t_rng_below(&w->rng, 4)];
+  (void)(t_rng_below(&w->rng, 2) != 0 ? unpark_keeping(w->d, tag) : unpark(w->d, tag));
   for (size_t i = 0; i < w->count; ++i) {
     if (pool_is_parked(w, w->pool_of[i])) continue;
     if (w->blocks[i].is_lost) known_write(w->m, &w->blocks[i], t_rng_next(&w->rng));

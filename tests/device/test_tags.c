@@ -215,6 +215,37 @@ DEVICE_TEST(test_device__memory_is_given_back_inside_a_region) {
   region_close(d, pool);
 }
 
+// Idle memory of a pool with a tag serves others, with its region open and after that.
+DEVICE_TEST(test_device__idle_memory_of_a_region_goes_back) {
+  const tide_pool pool = tagged(d, "weights");
+  region_open(d, pool, TIDE_SCOPE_ALL, NULL);
+  const tide_block kept = take(d, NULL, 20 * MIB);
+  give(d, take(d, NULL, 40 * MIB));
+  T_LE(60 * MIB, stats_under(d, "weights").reserved_bytes);
+  trim(d);
+  T_LT(stats_under(d, "weights").reserved_bytes, 60 * MIB);
+  give(d, take(d, NULL, 40 * MIB));
+  region_close(d, pool);
+
+  T_OK(tide_device_set_limit(d, 70 * MIB));
+  give(d, take(d, NULL, 40 * MIB));
+  T_OK(tide_device_set_limit(d, TIDE_NO_LIMIT));
+  give(d, kept);
+}
+
+DEVICE_TEST(test_device__idle_memory_stays_where_a_capture_used_it) {
+  const tide_stream stream = side_new(m);
+  const tide_pool pool = tagged(d, "graph");
+  capture_open(m, d, stream, pool);
+  give(d, take(d, stream, 8 * MIB));
+  const tide_launch launch = capture_close(m, d, stream, pool);
+  const uint64_t reserved = stats_under(d, "graph").reserved_bytes;
+  trim(d);
+  T_OK(tide_device_trim_pool(d, pool));
+  T_EQ(stats_under(d, "graph").reserved_bytes, reserved);
+  T_OK(tide_machine_launch_free(m, launch));
+}
+
 // A request that would fail gives idle memory of other sizes back first, inside a region as without.
 DEVICE_TEST(test_device__a_request_in_a_region_finds_memory_as_in_the_default_pool) {
   const tide_pool pool = tagged(d, "weights");
@@ -283,6 +314,33 @@ DEVICE_TEST(test_device__other_threads_keep_their_caches_beside_a_region) {
 
   T_EQ(counter(d, num_device_alloc), before);
   region_close(d, pool);
+}
+
+static void* take_and_give(void* user) {
+  other_thread* const o = user;
+  for (size_t i = 0; i < 200; ++i) {
+    const tide_block large = take(o->device, o->stream, (i % 7 + 1) * 2 * MIB);
+    const tide_block small = take(o->device, o->stream, 4096);
+    give(o->device, large);
+    give(o->device, small);
+  }
+  atomic_store(&o->state, 3);
+  return NULL;
+}
+
+// Idle memory of a region goes back while other threads make requests in it.
+DEVICE_TEST(test_device__requests_in_a_region_go_on_while_idle_memory_goes) {
+  other_thread others[2] = { { .device = d, .stream = side_new(m) }, { .device = d, .stream = side_new(m) } };
+  pthread_t threads[2];
+  const tide_pool pool = tagged(d, "weights");
+  region_open(d, pool, TIDE_SCOPE_ALL, NULL);
+  for (size_t i = 0; i < 2; ++i) t_thread_start(&threads[i], take_and_give, &others[i]);
+  while (atomic_load(&others[0].state) != 3 || atomic_load(&others[1].state) != 3) trim(d);
+  for (size_t i = 0; i < 2; ++i) t_thread_join(threads[i]);
+  region_close(d, pool);
+  trim(d);
+  T_EQ(stats_under(d, "weights").reserved_bytes, 0);
+  device_expect_valid(d);
 }
 
 // A capture inside a region behaves as ever: its scope is not a region.

@@ -32,6 +32,7 @@ void tide__pool_init(tide__pool* pool, const tide_pool_options* options) {
   tide__store_relaxed(&pool->is_captured, 0);
   pool->is_raw = options->is_plain || options->segment_alloc != NULL;
   tide__store_relaxed(&pool->no_split, options->no_split);
+  tide__store_relaxed(&pool->backup, options->backup);
   tide__store_relaxed(&pool->use_on_oom, options->use_on_oom);
   for (int i = 0; i < 2; i++) tide__store_relaxed(&pool->searches[i], 0);
 }
@@ -98,6 +99,12 @@ static tide_status device_check(tide_device_cache* device, const char* call) {
   return TIDE_OK;
 }
 
+static tide_status backup_check(const char* call, uint32_t backup) {
+  TIDE_REQUIRE(backup <= TIDE_BACKUP_FILE, TIDE_ERR_ARGUMENT, "%s: a pool has no backup of kind %u", call,
+               backup);
+  return TIDE_OK;
+}
+
 tide_status tide_device_pool_new(tide_device_cache* device, const tide_pool_options* options,
                                  tide_pool* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_pool_new: no device or out");
@@ -106,6 +113,7 @@ tide_status tide_device_pool_new(tide_device_cache* device, const tide_pool_opti
   if (options != NULL) TIDE_TRY(tide__sized_read("device_pool_new", options, &whole, sizeof whole));
   TIDE_REQUIRE((whole.segment_alloc == NULL) == (whole.segment_release == NULL), TIDE_ERR_ARGUMENT,
                "device_pool_new: only one of segment_alloc and segment_release is given");
+  TIDE_TRY(backup_check("device_pool_new", whole.backup));
   TIDE__REQUIRE_OWN(device, "device_pool_new");
   const char* tag = NULL;
   TIDE_TRY(tide__tag_keep(device, "device_pool_new", whole.tag, &tag));
@@ -153,6 +161,17 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_no_split(tide_device_cac
   if (!is_parked) tide__store_relaxed(&tide__pool_of(found)->no_split, 1);
   tide__mutex_unlock(&device->pools_lock);
   TIDE_REQUIRE(!is_parked, TIDE_ERR_STATE, "device_pool_set_no_split: pool %u is parked", pool);
+  return TIDE_OK;
+}
+
+TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_backup(tide_device_cache* device, tide_pool pool,
+                                                               tide_backup backup) {
+  tide__pool_base* found = NULL;
+  TIDE_TRY(device_check(device, "device_pool_set_backup"));
+  TIDE_TRY(backup_check("device_pool_set_backup", (uint32_t)backup));
+  TIDE_TRY(tide__pools_lock(&device->pools, pool, false, "device_pool_set_backup", &found));
+  tide__store_relaxed(&tide__pool_of(found)->backup, (uint32_t)backup);
+  tide__mutex_unlock(&device->pools_lock);
   return TIDE_OK;
 }
 

@@ -47,6 +47,35 @@ tide_status tide__backup_new(tide_device_cache* device, const tide__backup_wish*
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Contents
+
+void tide__backup_forget(tide_device_cache* device, tide__backup* backup) {
+  tide__heap_release(device->heap, backup->contents, backup->content_capacity, sizeof *backup->contents);
+  backup->contents = NULL;
+  backup->content_count = 0;
+  backup->content_capacity = 0;
+}
+
+void tide__backup_set_contents(tide_device_cache* device, tide__backup* backup, tide__content* contents,
+                               size_t count, size_t capacity) {
+  tide__backup_forget(device, backup);
+  backup->contents = contents;
+  backup->content_count = count;
+  backup->content_capacity = capacity;
+}
+
+size_t tide__backup_content_at(const tide__backup* backup, uint64_t address) {
+  size_t low = 0;
+  size_t high = backup->content_count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (backup->contents[middle].address + backup->contents[middle].bytes <= address) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// ---------------------------------------------------------------------------------------------------
 // The end of a backup
 
 void tide__backup_share(tide__backup* backup) { backup->users++; }
@@ -68,6 +97,7 @@ static void backups_free(tide_device_cache* device, bool (*ends)(const tide__bac
     }
     *place = backup->next;
     tide__store_free(backup->store);
+    tide__backup_forget(device, backup);
     tide__heap_release(device->heap, backup, 1, sizeof *backup);
   }
 }

@@ -86,8 +86,8 @@ void tide__cargo_fini(tide_device_cache* device);
 // ---------------------------------------------------------------------------------------------------
 // backups.c: stores in use, kept, and made ahead
 
-// A store with contents of pools that were parked together, or one that is kept for the next time. Records
-// change with the gate.
+// A store with contents of pools that were parked together, or one that is kept for the next time, with what
+// it had last. Records change with the gate.
 typedef struct tide__backup {
   struct tide__backup* next;  // of the allocator
   const char* tag;            // of the call that made it; "": all tags
@@ -97,6 +97,9 @@ typedef struct tide__backup {
   uint32_t users;             // pools whose contents are in it, or calls that work with it
   bool is_kept;               // it stays without users
   tide__store* store;         // owned
+  tide__content* contents;    // owned; what it has, by address
+  size_t content_count;
+  size_t content_capacity;
 } tide__backup;
 
 // Which backup a call wants.
@@ -111,6 +114,12 @@ tide__backup* tide__backup_take(tide_device_cache* device, const tide__backup_wi
 // A new one, with the caller as its user.
 tide_status tide__backup_new(tide_device_cache* device, const tide__backup_wish* wish, uint64_t bytes,
                              tide__backup** out);
+// Takes over the list of what was written to it; forgets it, before it is written again.
+void tide__backup_set_contents(tide_device_cache* device, tide__backup* backup, tide__content* contents,
+                               size_t count, size_t capacity);
+void tide__backup_forget(tide_device_cache* device, tide__backup* backup);
+// The first of its contents that ends behind an address, as an index; their number: there is none.
+size_t tide__backup_content_at(const tide__backup* backup, uint64_t address);
 // A user more, and one less. Without users it is freed when no copy reads from it any more, or kept.
 void tide__backup_share(tide__backup* backup);
 void tide__backup_leave(tide_device_cache* device, tide__backup* backup);

@@ -215,8 +215,15 @@ tide_status tide__reclaim_pool(tide_device_cache* device, tide__pool* pool,
   return pool_give_kind(device, pool, !is_small_first, context);
 }
 
-// A walk over the pools whose memory may go: the default one, and private ones without users, unless it is
-// parked.
+// Idle memory of a pool with users stays, because graphs may use it; except in a pool with a tag that no
+// capture has used.
+static bool pool_keeps_idle(tide_device_cache* device, tide__pool* pool) {
+  const bool has_tag = tide__pool_tag(pool)[0] != '\0';
+  const bool is_open = has_tag && tide__load_relaxed(&pool->is_captured) == 0;
+  return tide__pool_is_away(pool) || (!is_open && tide__pool_is_used(device, pool));
+}
+
+// A walk over the pools whose idle memory may go: the default one, and private ones that do not keep it.
 typedef struct pool_walk {
   tide__pool_cursor at;
   bool has_default;  // the default one comes first
@@ -227,7 +234,7 @@ static tide__pool* pool_walk_next(tide_device_cache* device, pool_walk* walk) {
   walk->has_default = false;
   if (is_default) return &device->default_pool;
   tide__pool* pool = tide__pool_next(device, &walk->at);
-  while (pool != NULL && (tide__pool_is_used(device, pool) || tide__pool_is_away(pool))) {
+  while (pool != NULL && pool_keeps_idle(device, pool)) {
     pool = tide__pool_next(device, &walk->at);
   }
   return pool;
@@ -471,7 +478,7 @@ static tide_status pool_trim_at_gate(tide_device_cache* device, tide_pool number
   tidy(device);
   tide__pool* const pool = tide__pool_find(device, number);
   TIDE_REQUIRE(pool != NULL, TIDE_ERR_HANDLE, "device_trim_pool: there is no pool %u", number);
-  if (tide__pool_is_used(device, pool) || tide__pool_is_away(pool)) return TIDE_OK;
+  if (pool_keeps_idle(device, pool)) return TIDE_OK;
   if (!is_capturing) TIDE_TRY(tide__timeline_wait(device, pool, context));
   TIDE_TRY(tide__reclaim_pool(device, pool, context));
   tide__pool_drop_unused(device);

@@ -121,7 +121,8 @@ static void home_add_contents_locked(tide__freight* freight, tide__freight_home*
   home->content = freight->content_count;
   for (const tide__block* block = home->segment->head; block != NULL; block = block->next) {
     if (block->state == TIDE__BLOCK_UNMAPPED) from = tide__block_end(block);
-    if (block->state == TIDE__BLOCK_ALLOCATED) block_add_locked(freight, home, block, from, 0);
+    if (block->state != TIDE__BLOCK_ALLOCATED) continue;
+    block_add_locked(freight, home, block, from, 0);
   }
   home->content_count = freight->content_count - home->content;
 }
@@ -156,16 +157,21 @@ uint64_t tide__freight_content_bytes(const tide__freight* freight) {
   return last->offset + last->bytes;
 }
 
-// What is handed out now was handed out when the pool was parked: each block lies in one of its contents.
+// What is handed out now was handed out when the pool was parked: each block lies in one of the contents of
+// the backup, if there is one.
 static void home_restore_contents_locked(tide__freight* freight, tide__freight_home* home,
-                                         const tide__parked* parked) {
-  size_t i = 0;
+                                         const tide__backup* backup) {
+  size_t i = backup != NULL ? tide__backup_content_at(backup, home->segment->address) : 0;
   home->content = freight->content_count;
   for (const tide__block* block = home->segment->head; block != NULL; block = block->next) {
     if (block->state != TIDE__BLOCK_ALLOCATED) continue;
-    const tide__content* const saved = parked->contents;
-    while (i < parked->content_count && saved[i].address + saved[i].bytes <= block->address) i++;
-    if (i == parked->content_count || saved[i].address > block->address) continue;
+    if (backup == NULL) {
+      freight->block_bytes += tide__block_counted_bytes(block);
+      continue;
+    }
+    const tide__content* const saved = backup->contents;
+    while (i < backup->content_count && saved[i].address + saved[i].bytes <= block->address) i++;
+    if (i == backup->content_count || saved[i].address > block->address) continue;
     block_add_locked(freight, home, block, saved[i].address,
                      saved[i].offset + (block->address - saved[i].address));
   }
@@ -177,7 +183,7 @@ TIDE_UNCHECKED_LOCKING tide_status tide__freight_reload(tide__freight* freight) 
     tide__freight_home* const home = &freight->homes[i];
     TIDE_TRY(home_lock_with_room(freight, home->segment));
     home_add_parcels_locked(freight, home);
-    home_restore_contents_locked(freight, home, home->segment->lane->pool->parked);
+    home_restore_contents_locked(freight, home, home->segment->lane->pool->parked->backup);
     tide__mutex_unlock(&home->segment->lane->lock);
   }
   return TIDE_OK;

@@ -11,11 +11,7 @@
 
 // What is parked of a pool.
 struct tide__parked {
-  tide__backup* backup;     // borrowed, as a user; NULL: there are no contents
-  tide__content* contents;  // owned; by address
-  size_t content_count;
-  size_t content_capacity;
-  bool is_discarded;  // its contents are lost
+  tide__backup* backup;  // borrowed, as a user; NULL: there are no contents
   bool unparks_on_request;
 };
 typedef struct tide__parked tide__parked;

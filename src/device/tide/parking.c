@@ -17,9 +17,10 @@ static tide_status pool_check(tide_device_cache* device, tide__pool* pool) {
   TIDE_REQUIRE(tide__policy_of(device, pool) == &tide__policy_tide, TIDE_ERR_UNSUPPORTED,
                "pool %u cannot be parked: the policy tide does not serve it", number);
   tide__mutex_lock(&device->pools_lock);
-  const bool has_scope = pool->base.has_scope;
+  const tide__scope* const scope = tide__pools_scope_locked(&device->pools, &pool->base);
+  const bool has_capture = scope != NULL && !scope->is_region;
   tide__mutex_unlock(&device->pools_lock);
-  TIDE_REQUIRE(!has_scope, TIDE_ERR_STATE, "pool %u cannot be parked: its scope is open", number);
+  TIDE_REQUIRE(!has_capture, TIDE_ERR_STATE, "pool %u cannot be parked: its scope is open", number);
   return TIDE_OK;
 }
 
@@ -97,7 +98,6 @@ void tide__parked_free(tide_device_cache* device, tide__pool* pool) {
   tide__parked* const parked = pool->parked;
   if (parked == NULL) return;
   pool->parked = NULL;
-  tide__heap_release(device->heap, parked->contents, parked->content_capacity, sizeof *parked->contents);
   if (parked->backup != NULL) tide__backup_leave(device, parked->backup);
   tide__heap_release(device->heap, parked, 1, sizeof *parked);
 }
@@ -114,6 +114,7 @@ typedef struct park_call {
   tide__freight freight;
   tide__parked** parked;  // owned; the records of the pools
   tide__backup* backup;   // the call is a user
+  bool was_kept;          // the backup was kept, and the call has found it
 } park_call;
 
 // Waits for announced work of released blocks, and gives back what is wholly idle. A graph may write to
@@ -133,7 +134,6 @@ static tide_status records_make(park_call* call) {
     call->parked[i] = tide__heap_alloc(heap, 1, sizeof(tide__parked));
     TIDE_REQUIRE(call->parked[i] != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of parked pools");
     call->parked[i]->unparks_on_request = call->order->unparks_on_request;
-    call->parked[i]->is_discarded = call->order->wish.kind == TIDE_BACKUP_NONE;
   }
   return TIDE_OK;
 }
@@ -141,49 +141,50 @@ static tide_status records_make(park_call* call) {
 static void records_free(const park_call* call) {
   const tide_heap* const heap = call->device->heap;
   for (size_t i = 0; call->parked != NULL && i < call->list.count; i++) {
-    tide__parked* const parked = call->parked[i];
-    if (parked == NULL) continue;
-    tide__heap_release(heap, parked->contents, parked->content_capacity, sizeof *parked->contents);
-    tide__heap_release(heap, parked, 1, sizeof *parked);
+    tide__heap_release(heap, call->parked[i], 1, sizeof *call->parked[i]);
   }
   tide__heap_release(heap, call->parked, call->list.count, sizeof(tide__parked*));
 }
 
-// Copies the contents of the homes of one pool into its record.
-static tide_status record_fill(const park_call* call, const tide__pool* pool, tide__parked* parked) {
-  const tide__freight* const freight = &call->freight;
-  size_t count = 0;
+static bool freight_has(const tide__freight* freight, uint64_t address) {
   for (size_t i = 0; i < freight->home_count; i++) {
-    if (freight->homes[i].segment->lane->pool == pool) count += freight->homes[i].content_count;
+    const tide__segment* const segment = freight->homes[i].segment;
+    if (address - segment->address < segment->bytes) return true;
   }
-  if (count == 0 || parked->is_discarded) return TIDE_OK;
-  parked->contents = tide__heap_alloc(call->device->heap, count, sizeof *parked->contents);
-  TIDE_REQUIRE(parked->contents != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu blocks",
-               count);
-  parked->content_capacity = count;
-  for (size_t i = 0; i < freight->home_count; i++) {
-    const tide__freight_home* const home = &freight->homes[i];
-    if (home->segment->lane->pool != pool || home->content_count == 0) continue;
-    memcpy(&parked->contents[parked->content_count], &freight->contents[home->content],
-           home->content_count * sizeof *parked->contents);
-    parked->content_count += home->content_count;
-  }
-  return TIDE_OK;
+  return false;
 }
 
-// A backup for the contents: the one that was kept, if it is large enough, or a new one.
+// The backup that was kept for the tag when these pools were unparked, or NULL.
+static tide__backup* backup_find(const park_call* call) {
+  const tide__park_order* const order = call->order;
+  tide__backup* backup = call->device->backups;
+  for (; backup != NULL; backup = backup->next) {
+    const bool is_idle = backup->users == 0 || (backup == order->backup && backup->users == 1);
+    if (!is_idle || !backup->is_kept || backup->kind != order->wish.kind) continue;
+    if (strcmp(backup->tag, order->wish.tag) != 0) continue;
+    if (backup->content_count > 0 && freight_has(&call->freight, backup->contents[0].address)) break;
+  }
+  return backup;
+}
+
+// A backup for the contents: one that was kept for these pools or for the tag, if it is large enough, or a
+// new one.
 static tide_status backup_get(park_call* call) {
   const tide__park_order* const order = call->order;
   const uint64_t bytes = tide__freight_content_bytes(&call->freight);
   if (order->wish.kind == TIDE_BACKUP_NONE || bytes == 0) return TIDE_OK;
-  if (order->backup != NULL && order->backup->bytes >= bytes) {
-    call->backup = order->backup;
+  tide__backup* const found = backup_find(call);
+  tide__backup* const kept = found != NULL ? found : order->backup;
+  if (kept != NULL && kept->bytes >= bytes) {
+    call->backup = kept;
+    call->was_kept = true;
     tide__backup_share(call->backup);
   } else {
-    if (order->backup != NULL) order->backup->is_kept = false;  // it is too small for what is there now
+    if (kept != NULL) kept->is_kept = false;  // it is too small for what is there now
     TIDE_TRY(tide__backup_new(call->device, &order->wish, bytes, &call->backup));
   }
-  call->backup->is_kept = order->keeps_backup;
+  tide__backup_forget(call->device, call->backup);
+  call->backup->is_kept = false;
   return TIDE_OK;
 }
 
@@ -191,6 +192,30 @@ static void totals_park(tide_device_cache* device, const tide__segment* segment,
                         const tide__call_context* context) {
   tide__unmapped_keep(device, segment, from, to, context);
   tide__totals_park(device, segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE, (int64_t)(to - from));
+}
+
+// What kept backups have of the pools is older than what was parked now.
+static void kept_forget(const park_call* call) {
+  const tide__freight* const freight = &call->freight;
+  for (tide__backup* backup = call->device->backups; backup != NULL; backup = backup->next) {
+    for (size_t i = 0; i < freight->home_count && backup->users == 0; i++) {
+      const tide__segment* const segment = freight->homes[i].segment;
+      const size_t at = tide__backup_content_at(backup, segment->address);
+      const bool has_any = at < backup->content_count &&
+                           backup->contents[at].address < segment->address + segment->bytes;
+      if (has_any) tide__backup_forget(call->device, backup);
+    }
+  }
+}
+
+// The list of contents goes to the backup.
+static void contents_keep(park_call* call) {
+  tide__freight* const freight = &call->freight;
+  tide__backup_set_contents(call->device, call->backup, freight->contents, freight->content_count,
+                            freight->content_capacity);
+  freight->contents = NULL;
+  freight->content_count = 0;
+  freight->content_capacity = 0;
 }
 
 // The memory of the pools is away, or a part of it.
@@ -201,10 +226,12 @@ static void park_commit(park_call* call) {
     tide__pool* const pool = call->list.pools[i];
     pool->parked = call->parked[i];
     call->parked[i] = NULL;
-    pool->parked->backup = pool->parked->content_count > 0 ? call->backup : NULL;
-    if (pool->parked->backup != NULL) tide__backup_share(call->backup);
+    pool->parked->backup = call->backup;
+    if (call->backup != NULL) tide__backup_share(call->backup);
     tide__store_relaxed(&pool->is_parked, 1);
   }
+  kept_forget(call);
+  if (call->backup != NULL) contents_keep(call);
 }
 
 // Peers that were enabled meanwhile have no access to handles that did not count as mapped.
@@ -239,9 +266,6 @@ static tide_status park_send(park_call* call, tide_park_result* out) {
   tide_device_cache* const device = call->device;
   const uint32_t peers = device->peer_count;
   tide_status status = tide__freight_load(&call->freight, true);
-  for (size_t i = 0; i < call->list.count && status == TIDE_OK; i++) {
-    status = record_fill(call, call->list.pools[i], call->parked[i]);
-  }
   if (status == TIDE_OK) status = backup_get(call);
   if (status != TIDE_OK) {
     tide__freight_settle(&call->freight, false);
@@ -295,10 +319,10 @@ tide_status tide__pools_park(tide_device_cache* device, tide__pool_list list, co
   tide__pools_set_moving(list, false);
   out->backup = order->wish.kind;
   if (call.backup != NULL) {
-    const bool was_kept = call.backup == order->backup;
-    const bool is_empty = call.backup->users == (was_kept ? 2 : 1);  // this call, and the one that took it
+    const bool is_taken = call.backup == order->backup;
+    const bool is_empty = call.backup->users == (is_taken ? 2 : 1);  // this call, and the one that took it
     out->backup = (uint32_t)tide__store_kind(call.backup->store);
-    if (is_empty) call.backup->is_kept = was_kept;
+    if (is_empty) call.backup->is_kept = call.was_kept;
     tide__backup_leave(device, call.backup);
   }
   if (status == TIDE_OK) out->pool_count = (uint32_t)list.count;

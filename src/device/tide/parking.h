@@ -19,7 +19,6 @@ typedef struct tide__pool_list {
 typedef struct tide__park_order {
   tide__backup_wish wish;  // without contents if its kind is TIDE_BACKUP_NONE
   bool unparks_on_request;
-  bool keeps_backup;
   tide__backup* backup;  // one that was kept, with the caller as its user; NULL: none
 } tide__park_order;
 
@@ -38,6 +37,7 @@ typedef struct tide__unpark_order {
   const tide_stream* streams;  // borrowed
   size_t stream_count;
   bool waits;
+  bool keeps_backup;
   tide__lost_block* lost;  // owned by the caller afterwards
   size_t lost_count;
   size_t lost_capacity;
@@ -65,7 +65,7 @@ struct tide__freight;
 tide_status tide__freight_of(tide_device_cache* device, tide__pool_list list, struct tide__freight* out);
 // The bytes of a pool that are away, and those of its contents that are in a backup.
 uint64_t tide__parked_bytes(tide_device_cache* device, tide__pool* pool);
-uint64_t tide__parked_content_bytes(const tide__pool* pool, const tide__backup* backup);
+uint64_t tide__parked_content_bytes(tide_device_cache* device, tide__pool* pool, const tide__backup* backup);
 // How much room a backup of pools would need now.
 tide_status tide__pools_measure(tide_device_cache* device, tide__pool_list list, uint64_t* out);
 
@@ -74,7 +74,7 @@ typedef struct tide__parked_place {
   tide__store* store;  // NULL: they were discarded
   uint64_t offset;
 } tide__parked_place;
-// Finds a range that lies in a parked block; false if it does not.
+// Finds a range that lies in a block with contents in a backup; false if it does not.
 bool tide__parked_find(tide_device_cache* device, uint64_t address, uint64_t bytes, tide__parked_place* out);
 
 #endif

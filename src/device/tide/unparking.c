@@ -202,6 +202,8 @@ static void unpark_commit(const unpark_call* call) {
     tide__freight_settle(freight, false);
   }
   for (size_t i = 0; i < call->list.count; i++) {
+    tide__backup* const backup = pool_backup(call->list.pools[i]);
+    if (backup != NULL) backup->is_kept = call->order->keeps_backup;
     tide__store_relaxed(&call->list.pools[i]->is_parked, 0);
     tide__parked_free(call->device, call->list.pools[i]);
   }
