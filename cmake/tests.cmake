@@ -49,7 +49,7 @@ set(TIDEMARK_TESTS_OF_ONE_THREAD prop_graph prop_ledger replay_fuzz_graph replay
     test_cpu_badinput test_cpu_fill test_crowds test_curve test_cut test_display test_dry test_emit test_folded test_format test_frames
     test_graph_in_place test_graph_layout test_graph_lifetimes test_graph_roles test_help test_incremental test_json
     test_ledger test_lifetimes test_limit test_magazine test_memory_raw test_minimalloc test_native test_native_damage test_optimum
-    test_open test_options test_pickle test_plan_pools test_planner_checks test_planner_faults test_planner_outputs
+    test_open test_options test_parks test_pickle test_plan_pools test_planner_checks test_planner_faults test_planner_outputs
     test_planner_results test_planner_sizes test_pprof test_problem test_profile_auto test_profile_faults
     test_profile_file test_profile_optimum test_profile_plan test_profile_recordings test_profile_upstream
     test_profile_verify test_recorded test_recordings test_records test_refusals test_rmm

@@ -116,8 +116,9 @@ function groupKeys(store, by) {
   return {names: Array.from(numbers.keys()), keys: (level) => (i) => table[Math.min(level.stack[i], last)]};
 }
 
-/** PyTorch numbers its default pool (0, 0). @param {string} name */
+/** PyTorch numbers its default pool (0, 0). A pool with a tag has its name. @param {string} name */
 function poolName(name) {
+  if (!name.startsWith("(")) return name;
   return name === "(0, 0)" ? "default pool" : "pool " + name;
 }
 

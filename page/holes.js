@@ -15,14 +15,15 @@ export function pointAt(store, position, lane, offset) {
   const instant = store.instant(position);
   const segment = segmentAt(store, instant, lane, offset);
   const block = blockAt(store, instant, lane, offset);
-  const where = {position: instant - 1, lane, offset, address: store.addressText(lane, Math.floor(offset))};
+  const where = {position: instant - 1, lane, offset, address: store.addressText(lane, Math.floor(offset)),
+    parked: parkedAt(store, instant, lane, offset)};
   if (block >= 0) {
     const found = store.describe(block);
     const isWaiting = found.end !== null && instant - 1 >= found.end;
     return {...where, kind: isWaiting ? "waiting" : "block", block: found,
       segment: describeSegment(store, segment, instant)};
   }
-  if (segment < 0) return {...where, kind: "nothing"};
+  if (segment < 0) return {...where, kind: where.parked ? "parked" : "nothing"};
   return {...where, kind: "hole", hole: holeAt(store, instant, segment, lane, offset),
     segment: describeSegment(store, segment, instant)};
 }
@@ -39,6 +40,19 @@ export function segmentAt(store, /** @type {number} */ instant, /** @type {numbe
     if (offset >= low && offset < low + segments.bytes[i]) return i;
   }
   return -1;
+}
+
+/** The parked range at a point, or null. @param {import("./store.js").Store} store */
+function parkedAt(store, /** @type {number} */ instant, /** @type {number} */ lane, /** @type {number} */ offset) {
+  const {parked} = store.segments;
+  for (let i = 0; i < parked.count; i++) {
+    if (parked.lane[i] !== lane || parked.begin[i] > instant || parked.end[i] <= instant) continue;
+    const low = parked.address[i] - store.lanes.base[lane];
+    if (offset < low || offset >= low + parked.bytes[i]) continue;
+    return {address: store.addressText(lane, low), bytes: parked.bytes[i] * store.unit, begin: parked.begin[i] - 1,
+      end: parked.end[i] === NEVER ? null : parked.end[i] - 1, pool: store.facts.pools?.[parked.pool[i]] ?? ""};
+  }
+  return null;
 }
 
 /** @param {import("./store.js").Store} store @returns {number} or -1 */

@@ -12,7 +12,7 @@ const CAUSES = ["too little was free", "no hole was large enough", "a split was 
   "free memory waited for events",
   "the free memory was of another stream", "the free memory was of another pool",
   "the free memory was for requests of the other size class", "a block that fits was passed over", "",
-  "it is older than the recording"];
+  "it is older than the recording", "parked memory came back"];
 
 /** @param {[string, any][]} pairs those without a value are left out */
 export function factList(pairs) {
@@ -59,6 +59,8 @@ export function describePoint(app, point, close) {
   const button = el("button.close", {type: "button", title: "Close (Esc)", "aria-label": "Close", click: close}, "✕");
   if (point.kind === "hole") return [button, ...describeHole(app, point)];
   if (point.kind === "block" || point.kind === "waiting") return [button, ...describeBlock(app, point)];
+  if (point.kind === "parked") return [button, el("h2", {"data-kind": "parked"}, "Parked"),
+    ...parkedLines(app, point.parked)];
   return [button, el("h2", null, "Not reserved"), el("p.dim", null,
     "At " + positionText(app, point.position) + " no memory was reserved at this address.")];
 }
@@ -74,6 +76,7 @@ function describeBlock(app, point) {
       ["address", el("span.mono", {"data-address": true}, block.address)], ["allocated", whenText(app, block.begin)],
       ["released", whenText(app, block.end)], ["free again", block.end === null ? null : whenText(app, block.gone)],
       ["life", spanText(app, block.begin, end)], ["stream", block.stream], ["pool", block.pool]]),
+    ...(point.parked ? [el("h3", {"data-parked": true}, "Parked"), ...parkedLines(app, point.parked)] : []),
     el("h3", null, "Allocated by"), stackList(block.lines), ...segmentLines(app, point.segment)];
 }
 
@@ -105,6 +108,13 @@ function describeHole(app, point) {
       amountText(keepers.count - keepers.largest.length, "smaller one")),
     hole.before && el("h3", null, "Used before by"), hole.before && el("ul.rows", null, blockRow(app, hole.before, "")),
     ...segmentLines(app, point.segment)];
+}
+
+/** @param {any} app @param {any} parked */
+function parkedLines(app, parked) {
+  return [el("p.dim", null, "The memory was given back to the device; the addresses stay."),
+    factList([["size", sizeText(parked.bytes)], ["address", el("span.mono", null, parked.address)],
+      ["parked", whenText(app, parked.begin)], ["came back", whenText(app, parked.end)], ["pool", parked.pool]])];
 }
 
 /** @param {any} app @param {any} segment */

@@ -14,6 +14,8 @@ export const RECT_ALIAS = 3;
 const RECTS_MOST = 1 << 19;
 /** Rectangles of an answer: more cost too much in each frame. The smallest ones go to the grid. */
 const RECTS_SHOWN = 30000;
+/** Parked ranges of an answer: the tallest ones. */
+const PARKED_SHOWN = 2000;
 const CELL_WIDE = 2;
 
 /**
@@ -198,7 +200,28 @@ export function windowRects(store, scale, groups, window) {
     if (column) addBlocks(list, store, level, column, groups.colours, project, window, low, high);
   });
   const leastArea = list.keepLargest(segments, window.most ?? RECTS_SHOWN);
-  return {...list.answer(), segments, leastArea};
+  return {...list.answer(), segments, leastArea, parked: windowParked(store, window, low, high)};
+}
+
+/**
+ * The parked ranges of a window that are a pixel tall or more, which are drawn over the blocks in them: positions, and
+ * units down the stack of lanes.
+ * @param {import("./store.js").Store} store @param {Window} window @param {number} low @param {number} high instants
+ */
+function windowParked(store, window, low, high) {
+  const {segments: {parked}, lanes} = store;
+  const found = [];
+  const leastTall = (window.high - window.low) / window.height;
+  for (let i = 0; i < parked.count; i++) {
+    const from = lanes.low[parked.lane[i]] + parked.address[i] - lanes.base[parked.lane[i]];
+    const to = from + parked.bytes[i];
+    if (parked.begin[i] > high || parked.end[i] <= low || to <= window.low || from >= window.high) continue;
+    if (to - from < leastTall) continue;
+    found.push({begin: parked.begin[i] - 1, end: parked.end[i] === NEVER ? null : parked.end[i] - 1, low: from,
+      high: to});
+  }
+  if (found.length <= PARKED_SHOWN) return found;
+  return found.sort((a, b) => b.high - b.low - (a.high - a.low)).slice(0, PARKED_SHOWN);
 }
 
 /** A segment is drawn at least a pixel tall and wide: what is reserved is never invisible. */

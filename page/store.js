@@ -18,6 +18,9 @@ export const SEGMENT_EXPANDABLE = 1;
 export const SEGMENT_LARGE = 2;
 export const SEGMENT_ALIAS = 4;
 export const SEGMENT_INVENTED = 8;
+/** Its memory was given back while blocks stayed there: it is not reserved. */
+export const SEGMENT_PARKED = 16;
+const SEGMENT_COLUMNS = ["address", "bytes", "begin", "end", "stream", "pool", "lane", "flags", "stack", "cause"];
 
 /** Blocks of about the same life, in the order of their begin. All arrays have one value for each block. */
 export class Level {
@@ -124,6 +127,25 @@ export class Segments {
       const end = this.end[i] === 0 ? NEVER : this.begin[i] + this.end[i];
       this.end[i] = end > entries ? NEVER : end;
     }
+    /** Those that are parked, with the same columns. @type {any} */
+    this.parked = this.takeParked();
+  }
+
+  /** Takes the rows of parked ranges out. */
+  takeParked() {
+    const isParked = Array.from(this.flags, (flags) => (flags & SEGMENT_PARKED) !== 0);
+    /** @type {any} */
+    const parked = {count: isParked.filter(Boolean).length};
+    for (const name of SEGMENT_COLUMNS) {
+      const column = /** @type {any} */ (this)[name];
+      parked[name] = parked.count > 0 ? column.filter((/** @type {number} */ _, /** @type {number} */ i) => isParked[i])
+        : column.subarray(0, 0);
+      if (parked.count > 0)
+        /** @type {any} */ (this)[name] =
+          column.filter((/** @type {number} */ _, /** @type {number} */ i) => !isParked[i]);
+    }
+    this.count -= parked.count;
+    return parked;
   }
 }
 
@@ -132,7 +154,8 @@ export class Lanes {
   /** @param {Segments} segments */
   constructor(segments) {
     let count = 1;
-    for (let i = 0; i < segments.count; i++) count = Math.max(count, segments.lane[i] + 1);
+    for (const ranges of [segments, segments.parked])
+      for (let i = 0; i < ranges.count; i++) count = Math.max(count, ranges.lane[i] + 1);
     if (count > 1 << 24) throw new Error("the page has too many lanes");
     this.count = count;
     this.base = new Float64Array(count).fill(Infinity);
@@ -146,10 +169,17 @@ export class Lanes {
 
   gather(/** @type {Segments} */ segments) {
     const {base, extent, firstSegment, segmentOf} = this;
+    const {parked} = segments;
     for (let i = 0; i < segments.count; i++) {
       const lane = segments.lane[i];
       base[lane] = Math.min(base[lane], segments.address[i]);
       firstSegment[lane + 1]++;
+    }
+    for (let i = 0; i < parked.count; i++)
+      base[parked.lane[i]] = Math.min(base[parked.lane[i]], parked.address[i]);
+    for (let i = 0; i < parked.count; i++) {
+      const lane = parked.lane[i];
+      extent[lane] = Math.max(extent[lane], parked.address[i] + parked.bytes[i] - base[lane]);
     }
     for (let lane = 0; lane < this.count; lane++) firstSegment[lane + 1] += firstSegment[lane];
     const next = firstSegment.slice();

@@ -52,6 +52,8 @@ export class WhereView {
     this.grid = null;
     this.point = null;
     this.hasWaiting = false;
+    /** @type {any[]} parked ranges of the window */
+    this.parked = [];
     this.gridTimer = 0;
     this.askTimer = 0;
     this.asked = -1e9;
@@ -81,6 +83,7 @@ export class WhereView {
   /** Another device: nothing of the last one may be seen. */
   clear() {
     this.rects = this.grid = this.point = null;
+    this.parked = [];
   }
 
   get width() {
@@ -163,6 +166,7 @@ export class WhereView {
     const rest = {...question, leastArea: answer.leastArea, palette: app.theme.palette};
     if (app.isWhole) this.gridTimer = setTimeout(() => this.askGrid.request(rest), GRID_MS);
     this.rects = question;
+    this.parked = answer.parked ?? [];
     this.painter.setRects(answer, question);
     const blocks = answer.count - answer.segments;
     this.hasWaiting = false;
@@ -220,7 +224,8 @@ export class WhereView {
       holes.holes.length > 0 && el("h3", null, "Largest holes " + when), this.holeRows(holes),
       el("h3", null, "Colours"),
       el("ul.rows" + (isShort ? ".two" : ""), null, colourRow(app, -1, "free: a hole"),
-        this.hasWaiting && colourRow(app, -2, "hatched: waits"), ...rows),
+        this.hasWaiting && colourRow(app, -2, "hatched: waits"),
+        this.parked.length > 0 && colourRow(app, -2, "hatched and framed: parked"), ...rows),
       app.hasStacks ? null : el("p.dim", null, "Without recorded stacks, blocks cannot be coloured by call site."),
       app.facts.has_segments === false && el("p.dim", null, "Only requests were recorded: what was reserved around " +
         "them is not known."));
@@ -284,6 +289,7 @@ export class WhereView {
     context.beginPath();
     context.rect(PLOT_LEFT, 0, this.width, this.height);
     context.clip();
+    this.drawParked(context, viewport);
     this.drawPoint(context, viewport);
     this.drawMarks(context, viewport);
     this.drawRequest(context, viewport);
@@ -315,6 +321,21 @@ export class WhereView {
       context.fillStyle = fade(app.theme.names.line, 1);
       context.fillRect(PLOT_LEFT - 4, Math.max(0, top), 2, Math.min(this.height, bottom) - Math.max(0, top));
       last = middle;
+    }
+  }
+
+  /** Parked ranges, hatched over the blocks that stay in them. */
+  drawParked(/** @type {any} */ context, /** @type {any} */ viewport) {
+    const {app} = this;
+    if (this.parked.length === 0) return;
+    const lines = hatching(context, fade(app.theme.names.card, 0.75));
+    for (const one of this.parked) {
+      const left = Math.max(PLOT_LEFT - 2, PLOT_LEFT + viewport.pixel(one.begin));
+      const right = Math.min(PLOT_LEFT + this.width + 2, PLOT_LEFT + viewport.pixel(one.end ?? app.facts.entries));
+      const top = Math.max(-2, this.pixelY(one.low));
+      const bottom = Math.min(this.height + 2, this.pixelY(one.high));
+      if (right < PLOT_LEFT || left > PLOT_LEFT + this.width || bottom < 0 || top > this.height) continue;
+      hatch(context, [left, top, Math.max(2, right - left), Math.max(2, bottom - top)], app.theme.names, lines);
     }
   }
 
@@ -472,14 +493,8 @@ export class WhereView {
       return;
     }
     const block = point.block;
-    const title = point.kind === "hole" ? "Hole of " + sizeText(point.hole.bytes)
-      : (point.kind === "waiting" ? "Waiting, " : "") + sizeText(block.bytes);
-    fill(tip, el("p", null, el("b", null, title)),
-      el("p.dim", null, point.kind === "hole" ? "free since " + (point.hole.since < 0 ? "before the recording"
-        : positionText(app, point.hole.since))
-        : block.site),
-      block && el("p.dim", null, "since " + (block.begin < 0 ? "before the recording"
-        : positionText(app, block.begin))));
+    if (point.kind === "parked") fill(tip, el("p", null, el("b", null, "Parked")), parkedTip(app, point.parked));
+    else this.fillTip(point, block);
     tip.hidden = false;
     const box = this.surface.canvas.getBoundingClientRect();
     const x = box.left + PLOT_LEFT + question.pixel;
@@ -488,6 +503,58 @@ export class WhereView {
     tip.style.top = Math.max(4, Math.min(window.innerHeight - tip.offsetHeight - 4, y - tip.offsetHeight - 14)) + "px";
   }
 
+  fillTip(/** @type {any} */ point, /** @type {any} */ block) {
+    const {app, tip} = this;
+    const title = point.kind === "hole" ? "Hole of " + sizeText(point.hole.bytes)
+      : (point.kind === "waiting" ? "Waiting, " : "") + sizeText(block.bytes);
+    fill(tip, el("p", null, el("b", null, title)),
+      el("p.dim", null, point.kind === "hole" ? "free since " + (point.hole.since < 0 ? "before the recording"
+        : positionText(app, point.hole.since))
+        : block.site),
+      block && el("p.dim", null, "since " + (block.begin < 0 ? "before the recording"
+        : positionText(app, block.begin))),
+      point.parked && parkedTip(app, point.parked));
+  }
+}
+
+/** @param {any} app @param {any} parked */
+function parkedTip(app, parked) {
+  return el("p.dim", null, "parked since " + (parked.begin < 0 ? "before the recording"
+    : positionText(app, parked.begin)));
+}
+
+const HATCH_STEP = 8;
+const LABEL_WIDE = 54;
+
+/** A pattern of diagonal lines. @param {any} context @param {string} colour */
+function hatching(context, colour) {
+  const tile = /** @type {any} */ (el("canvas"));
+  tile.width = tile.height = HATCH_STEP;
+  const inside = tile.getContext("2d");
+  inside.strokeStyle = colour;
+  inside.lineWidth = 3;
+  inside.beginPath();
+  for (const shift of [-HATCH_STEP, 0, HATCH_STEP]) {
+    inside.moveTo(shift - 2, HATCH_STEP + 2);
+    inside.lineTo(shift + HATCH_STEP + 2, -2);
+  }
+  inside.stroke();
+  return context.createPattern(tile, "repeat");
+}
+
+/** Lines and a frame over a box, and the word "parked" if there is room. */
+function hatch(/** @type {any} */ context, /** @type {number[]} */ [left, top, wide, tall],
+  /** @type {any} */ colours, /** @type {any} */ lines) {
+  context.fillStyle = lines;
+  context.fillRect(left, top, wide, tall);
+  context.strokeStyle = colours.text;
+  context.strokeRect(left + 0.5, top + 0.5, wide - 1, tall - 1);
+  if (wide <= LABEL_WIDE || tall <= 18) return;
+  context.fillStyle = colours.card;
+  context.fillRect(left + 4, top + 3, LABEL_WIDE - 8, 14);
+  context.fillStyle = colours.text;
+  context.textAlign = "left";
+  context.fillText("parked", left + 7, top + 10);
 }
 
 /**

@@ -12,6 +12,7 @@
 #include "moment.h"
 #include "picture.h"
 #include "sums.h"
+#include "tags.h"
 #include "tidemark/ledger.h"
 #include "tool.h"
 
@@ -38,6 +39,7 @@ typedef struct device_facts {
   tool_limit limit;
   tool_sums streams;  // by stream: allocations and their bytes
   tool_sums pools;    // by pool: segments of the list and their bytes
+  tool_sums parked;   // by pool: those of them that are parked
 } device_facts;
 
 static void device_count_entries(device_facts* facts, const tide_trace* trace) {
@@ -65,6 +67,8 @@ static void device_count_segments(device_facts* facts, const tide_trace* trace) 
     for (size_t k = 0; k < segments[i].block_count; k++)
       facts->blocks_in_use += blocks[segments[i].first_block + k].state != TIDE_BLOCK_INACTIVE;
     (void)tool_sums_add(&facts->pools, segments[i].pool, 0, segments[i].bytes);
+    if (tide_trace_segment_is_parked(trace, &segments[i]))
+      (void)tool_sums_add(&facts->parked, segments[i].pool, 0, segments[i].bytes);
   }
 }
 
@@ -107,6 +111,7 @@ static int device_look(device_facts* facts, const tool_call* call, tide_trace* t
 static void device_facts_fini(device_facts* facts) {
   tool_sums_fini(&facts->streams);
   tool_sums_fini(&facts->pools);
+  tool_sums_fini(&facts->parked);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -336,30 +341,41 @@ static void streams_emit(tool_emit* emit, const tool_call* call, const device_fa
   tool_emit_table_end(emit);
 }
 
+static void pool_emit(tool_emit* emit, const tide_trace* trace, const tool_pool_tags* tags,
+                      const device_facts* facts, const tool_sum* pool) {
+  const tool_sum* const parked = tool_sums_find(&facts->parked, pool->key, 0);
+  tool_emit_row(emit);
+  tool_emit_uint(emit, NULL, NULL, facts->device);
+  tool_emit_pool(emit, trace, (uint32_t)pool->key);
+  tool_emit_text(emit, NULL, NULL, tool_pool_tag(tags, pool->key));
+  tool_emit_uint(emit, NULL, NULL, pool->count);
+  tool_emit_bytes(emit, NULL, NULL, pool->bytes);
+  tool_emit_bytes(emit, NULL, NULL, parked != NULL ? parked->bytes : 0);
+}
+
 static void pools_emit(tool_emit* emit, const tool_call* call, const tide_trace* trace,
                        const device_facts* devices, size_t count) {
-  static const tool_column columns[] = {
-    { "device", "device" },
-    { "pool", "pool" },
-    { "segments", "segments at the end" },
-    { "bytes", "bytes" },
-  };
   size_t total = 0;
+  tool_pool_tags tags;
   for (size_t i = 0; i < count; i++) total += devices[i].pools.count;
   if (total == 0 && !call->is_json) return;
+  tool_pool_tags_find(trace, &tags);
+  const tool_column columns[] = {
+    { "device", "device" },
+    { "pool", "pool" },
+    { "tag", tags.has_any ? "tag" : NULL },
+    { "segments", "segments at the end" },
+    { "bytes", "bytes" },
+    { "parked", tags.has_any ? "parked" : NULL },
+  };
   tool_emit_title(emit, "Pools");
   tool_emit_table(emit, "pools", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < count; i++) {
-    for (size_t k = 0; k < devices[i].pools.count; k++) {
-      const tool_sum* const pool = &devices[i].pools.items[k];
-      tool_emit_row(emit);
-      tool_emit_uint(emit, NULL, NULL, devices[i].device);
-      tool_emit_pool(emit, trace, (uint32_t)pool->key);
-      tool_emit_uint(emit, NULL, NULL, pool->count);
-      tool_emit_bytes(emit, NULL, NULL, pool->bytes);
-    }
+    for (size_t k = 0; k < devices[i].pools.count; k++)
+      pool_emit(emit, trace, &tags, &devices[i], &devices[i].pools.items[k]);
   }
   tool_emit_table_end(emit);
+  tool_pool_tags_fini(&tags);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 //
 // A recording does not contain calls to empty_cache, retries or collections. It contains the segments that
 // were given back. If a release follows them, or nothing, only empty_cache explains that. If a request
-// follows, the comparison with a replay decides.
+// follows, the comparison with a replay decides. Memory that is parked was given back too, but is no mark.
 #include "marks.h"
 
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 
 #include "base/arith.h"
 #include "moment.h"
+#include "tags.h"
 
 #define RANGES_DEEPEST 64u  // deeper ranges are ignored
 
@@ -22,6 +23,49 @@ const char* tool_mark_key(tool_mark_kind kind) {
 const char* tool_mark_label(tool_mark_kind kind) {
   static const char* const labels[] = { "out of memory", "flush", "empty_cache" };
   return labels[kind];
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Parking
+
+// Entries that parked memory, in order. Only a recording with tags can have any.
+typedef struct parked_entries {
+  uint64_t* items;  // owned
+  size_t count;
+  size_t room;
+} parked_entries;
+
+static void on_parked(void* user, tide_ledger_event event, uint64_t at, const tide_ledger_range* range) {
+  parked_entries* const parked = user;
+  (void)range;
+  if (event != TIDE_LEDGER_BEGINS || at == TIDE_LEDGER_BEFORE) return;
+  if (parked->count == parked->room) {
+    parked->room = 2 * parked->room + 16;
+    parked->items = tool_grow(parked->items, parked->room, sizeof *parked->items);
+  }
+  parked->items[parked->count++] = at;
+}
+
+static parked_entries parked_find(const tide_trace* trace, size_t device) {
+  parked_entries parked = { .items = NULL };
+  tide_ledger* ledger = NULL;
+  tide_ledger_watcher watcher = TIDE_LEDGER_WATCHER_INIT;
+  tool_pool_tags tags;
+  tool_pool_tags_find(trace, &tags);
+  const bool has_tags = tags.has_any;
+  tool_pool_tags_fini(&tags);
+  if (!has_tags || tide_ledger_new(trace, device, &ledger) != TIDE_OK) return parked;
+  watcher.on_parked = on_parked;
+  watcher.user = &parked;
+  if (tide_ledger_watch(ledger, &watcher) != TIDE_OK) parked.count = 0;
+  tide_ledger_free(ledger);
+  return parked;
+}
+
+// Is an entry from `first` to below `end` among them? Skips those before.
+static bool parked_is_in(const parked_entries* parked, size_t* next, uint64_t first, uint64_t end) {
+  while (*next < parked->count && parked->items[*next] < first) ++*next;
+  return *next < parked->count && parked->items[*next] < end;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -86,6 +130,8 @@ void tool_marks_find(tool_marks* marks, const tool_recording* r, const tool_limi
   size_t count = 0;
   size_t empty_count = 0;
   size_t next = 0;  // call of empty_cache
+  size_t next_parked = 0;
+  parked_entries parked = parked_find(r->trace, r->device);
   const tide_trace_entry* const entries = tide_trace_entries(r->trace, r->device, &count);
   uint64_t* const empties = empties_of(r->replay, &empty_count);
   *marks = (tool_marks){ .count = 0 };
@@ -96,6 +142,7 @@ void tool_marks_find(tool_marks* marks, const tool_recording* r, const tool_limi
       while (next < empty_count && empties[next] < i) next++;
       mark = mark_of(&given, next < empty_count && empties[next] < given.end, r, limit);
       i = given.end - 1;
+      if (parked_is_in(&parked, &next_parked, given.first, given.end)) continue;
     } else if (entries[i].action != TIDE_ACTION_OOM) {
       continue;
     }
@@ -103,6 +150,7 @@ void tool_marks_find(tool_marks* marks, const tool_recording* r, const tool_limi
     marks_add(marks, &mark);
   }
   free(empties);
+  free(parked.items);
 }
 
 void tool_marks_fini(tool_marks* marks) { free(marks->items); }

@@ -10,6 +10,7 @@
 
 #include "cut.h"
 #include "moment.h"
+#include "parking.h"
 #include "policy.h"
 #include "recording.h"
 
@@ -27,6 +28,7 @@ static const tool_option options[] = {
   { "check", 'c', NULL, "compare every address, segment and refusal with the recording" },
   { "device", 'd', "N",
     "the device to replay (default: the one that ran out of memory first, or the first with entries)" },
+  TOOL_PARK_OPTIONS,
   { NULL, 0, NULL, NULL },
 };
 
@@ -139,6 +141,7 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
         emit,
         "The utilisation is unknown: more memory was live in the recording than the replay reserved. The "
         "recording contradicts itself, or completes releases later than the replay.");
+  tool_parking_emit(emit, call, o, r);
   return tool_emit_end(emit);
 }
 
@@ -177,7 +180,7 @@ static int replay_once(const tool_call* call, tool_recording* recording, tide_re
   if (tool_recording_compare(recording) != TIDE_OK) return replay_fail(call);
   const int status = limit_set(call, recording, o, &limit);
   if (status != TOOL_DONE) return status;
-  const bool is_recorded = tool_option_value(call, "policy") == NULL && o->scale == 1;
+  const bool is_recorded = tool_option_value(call, "policy") == NULL && o->scale == 1 && o->park_count == 0;
   if (is_recorded && tool_limit_is_recorded(&limit, recording)) result = recording->result;
   else if (replay_run(recording, o, &result) != TIDE_OK) return replay_fail(call);
   const int printed = result_emit(call, recording, &limit, o, &result);
@@ -203,14 +206,18 @@ static int replay_verb_run(const tool_call* call) {
   tide_replay_options o = TIDE_REPLAY_OPTIONS_INIT;
   o.device = &device;
   tool_recording recording = { .trace = NULL };
+  tool_parking parking = { .parks = NULL };
   o.checks = tool_option_value(call, "check") != NULL;
   int status = tool_limit_parse(call, &o.limit);  // a wrong --limit is reported before the file is read
   o.scales_all = tool_option_value(call, "scale-all") != NULL;
   if (status == TOOL_DONE) status = scale_parse(call, &o.scale);
+  if (status == TOOL_DONE) status = tool_parking_parse(call, &o);
   if (status == TOOL_DONE && policy != NULL) status = tool_policy_parse(policy, &device);
   if (status == TOOL_DONE) status = tool_recording_open(call, &recording);
   if (status == TOOL_DONE && policy == NULL) device = tide_replay_recorded_options(recording.replay);
+  if (status == TOOL_DONE) status = tool_parking_find(&parking, call, &recording, &o);
   if (status == TOOL_DONE) status = replay_once(call, &recording, &o);
+  tool_parking_fini(&parking);
   tool_recording_close(&recording);
   return status;
 }

@@ -98,6 +98,7 @@ static void report_try(tool_diagnosis* r) {
 
 int tool_diagnosis_find(tool_diagnosis* r) {
   tool_sites_init(&r->sites, r->trace);
+  tool_pool_tags_find(r->trace, &r->tags);
   const int status = report_look(r);
   if (status != TOOL_DONE) return status;
   report_try(r);
@@ -113,6 +114,7 @@ void tool_diagnosis_fini(tool_diagnosis* r) {
   tool_why_fini(&r->why);
   tool_picture_fini(&r->peak);
   tool_sites_fini(&r->sites);
+  tool_pool_tags_fini(&r->tags);
   tide_ledger_free(r->ledger);
 }
 
@@ -434,6 +436,7 @@ int tool_diagnosis_emit(tool_emit* emit, tool_diagnosis* r, const tool_steps* st
   tool_diagnosis_emit_costs(emit, r);
   tool_diagnosis_emit_ooms(emit, r);
   tool_diagnosis_emit_peak(emit, r);
+  tool_diagnosis_emit_tags(emit, r);
   return status;
 }
 

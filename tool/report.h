@@ -17,6 +17,7 @@
 #include "sites.h"
 #include "stacks.h"
 #include "steps.h"
+#include "tags.h"
 #include "where.h"
 #include "why.h"
 
@@ -35,6 +36,7 @@ typedef struct tool_diagnosis {
   bool has_timeline;  // it is drawn
   tide_ledger* ledger;
   tool_sites sites;
+  tool_pool_tags tags;
   tool_stacks_options stacks;
   tide_ledger_peaks peaks;
   tide_ledger_faults faults;
@@ -87,6 +89,9 @@ int tool_diagnosis_emit(tool_emit* emit, tool_diagnosis* r, const tool_steps* st
 // were not recorded.
 void tool_words_add_why(const tool_why* why, tool_words* w);
 void tool_diagnosis_emit_why(tool_emit* emit, tool_diagnosis* r);
+
+// What each tag holds at the end, and what of it is parked; nothing if there are no tags (report_tags.c).
+void tool_diagnosis_emit_tags(tool_emit* emit, const tool_diagnosis* r);
 
 // What recorded settings and choices of the program cost, if anything: sentences, and tables (report_cost.c).
 void tool_words_add_costs(const tool_costs* costs, tool_words* w);

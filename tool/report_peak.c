@@ -80,6 +80,13 @@ void tool_diagnosis_emit_site(tool_emit* emit, tool_diagnosis* r, uint32_t stack
   else site_emit_people(emit, r, stack);
 }
 
+// People read the tag of a pool, if it has one.
+static void pool_emit(tool_emit* emit, const tool_diagnosis* r, uint32_t pool) {
+  const char* const tag = r->call->is_json ? NULL : tool_pool_tag(&r->tags, pool);
+  if (tag != NULL) tool_emit_text(emit, NULL, NULL, tag);
+  else tool_emit_pool(emit, r->trace, pool);
+}
+
 static void block_emit(tool_emit* emit, tool_diagnosis* r, const tide_ledger_block* block) {
   const tide_ledger_segment* const segment = picture_segment(&r->peak, block->address);
   const double age_ms = block_age_ms(r, block, r->peaks.live.at);
@@ -90,7 +97,7 @@ static void block_emit(tool_emit* emit, tool_diagnosis* r, const tide_ledger_blo
   if (age_ms < 0) tool_emit_text(emit, NULL, NULL, NULL);
   else tool_emit_real(emit, NULL, NULL, age_ms, 3);
   tool_emit_uint(emit, NULL, NULL, segment->stream);
-  tool_emit_pool(emit, r->trace, segment->pool);
+  pool_emit(emit, r, segment->pool);
   tool_emit_text(emit, NULL, NULL, tide_block_state_name(block->state));
   tool_diagnosis_emit_site(emit, r, block->stack, block->made_at);
 }

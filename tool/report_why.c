@@ -38,6 +38,7 @@ void tool_words_add_why(const tool_why* why, tool_words* w) {
     tool_words_add(w, ".");
   }
   words_add_rest(why, TIDE_GROWTH_NEEDED, "had to be reserved: too little was free.", w);
+  words_add_rest(why, TIDE_GROWTH_UNPARKED, "came back when parked memory was unparked.", w);
   words_add_rest(why, TIDE_GROWTH_BEFORE, "had been reserved before the recording began.", w);
   words_add_rest(why, TIDE_GROWTH_UNKNOWN, "were reserved for requests that were not recorded.", w);
 }

@@ -118,6 +118,7 @@ typedef struct tool_view_range {
 #define TOOL_VIEW_EXPANDABLE 1u
 #define TOOL_VIEW_LARGE 2u
 #define TOOL_VIEW_INVENTED 8u
+#define TOOL_VIEW_PARKED 16u
 
 // A row of the picture: addresses that ranges used, one after another or side by side.
 typedef struct tool_view_lane {

@@ -107,7 +107,7 @@ static void whatif_emit(tool_emit* emit, const tool_view_device* device) {
 }
 
 // Handles of streams are texts: they may be pointers, which a number of JavaScript cannot hold.
-static void streams_emit(tool_emit* emit, const tool_view_memory* m) {
+static void streams_emit(tool_emit* emit, const tool_view_memory* m, const tool_pool_tags* tags) {
   tool_emit_open_list(emit, "streams");
   for (size_t i = 0; i < m->stream_count; i++)
     tool_emit_list_text(emit, "%llu", (unsigned long long)m->streams[i]);
@@ -115,8 +115,11 @@ static void streams_emit(tool_emit* emit, const tool_view_memory* m) {
   tool_emit_open_list(emit, "pools");
   for (size_t i = 0; i < m->pool_count; i++) {
     const tide_pool_label label = tide_trace_pool(m->trace, m->pools[i]);
-    tool_emit_list_text(emit, "(%llu, %llu)", (unsigned long long)label.first,
-                        (unsigned long long)label.second);
+    const char* const tag = tool_pool_tag(tags, m->pools[i]);
+    if (tag != NULL) tool_emit_list_text(emit, "%s", tag);
+    else
+      tool_emit_list_text(emit, "(%llu, %llu)", (unsigned long long)label.first,
+                          (unsigned long long)label.second);
   }
   tool_emit_close_list(emit);
 }
@@ -159,7 +162,7 @@ char* tool_view_facts_of(const tool_call* call, tool_view_device* device) {
   figures_emit(emit, device, has_times, first_ns, span_ns);
   peaks_emit(emit, r);
   limit_emit(emit, &r->limit);
-  streams_emit(emit, &device->memory);
+  streams_emit(emit, &device->memory, &r->tags);
   along_emit(emit, device);
   tool_steps_emit_rows(emit, "steps", call, &device->steps);
   tool_diagnosis_emit_refusals(emit, "ooms", r);

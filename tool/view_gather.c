@@ -25,6 +25,7 @@ typedef struct open_range {
 typedef struct gathering {
   tool_view_memory* memory;
   tide__tree open_ranges;
+  tide__tree parked_ranges;    // those that are parked at the current position
   tide__hash_map open_blocks;  // numbers of blocks plus 1, by address
   tide__hash_map stream_places;
   uint32_t* pool_places;    // owned: by number in the trace; 0: not used yet
@@ -72,10 +73,14 @@ static open_range* open_of(tide__tree_node* node) {
 static uint64_t open_end(const open_range* open) { return open->node.key + open->bytes; }
 
 // The first open range that ends behind an address.
-static open_range* open_from(const gathering* g, uint64_t address) {
-  open_range* const open = open_of(tide__tree_floor(&g->open_ranges, address));
+static open_range* open_from(const tide__tree* ranges, uint64_t address) {
+  open_range* const open = open_of(tide__tree_floor(ranges, address));
   if (open != NULL && address < open_end(open)) return open;
-  return open_of(tide__tree_ceiling(&g->open_ranges, address));
+  return open_of(tide__tree_ceiling(ranges, address));
+}
+
+static tide__tree* ranges_of(gathering* g, const tool_view_range* range) {
+  return (range->flags & TOOL_VIEW_PARKED) != 0 ? &g->parked_ranges : &g->open_ranges;
 }
 
 static void range_open(gathering* g, const tool_view_range* range) {
@@ -86,7 +91,7 @@ static void range_open(gathering* g, const tool_view_range* range) {
   }
   open_range* const open = tool_alloc(1, sizeof *open);
   *open = (open_range){ .node = { .key = range->address }, .bytes = range->bytes, .range = m->range_count };
-  (void)tide__tree_insert(&g->open_ranges, &open->node);
+  (void)tide__tree_insert(ranges_of(g, range), &open->node);
   m->ranges[m->range_count] = *range;
   m->ranges[m->range_count].begin = g->position;
   m->ranges[m->range_count++].life = OPEN_LIFE;
@@ -98,13 +103,13 @@ static tool_view_range range_close(gathering* g, open_range* open) {
   const tool_view_range was = *range;
   range->life = g->position - range->begin;
   if (range->life == 0) range->begin = TOOL_VIEW_GONE;
-  tide__tree_remove(&g->open_ranges, &open->node);
+  tide__tree_remove(ranges_of(g, &was), &open->node);
   free(open);
   return was;
 }
 
-static void range_cut(gathering* g, uint64_t from, uint64_t to) {
-  open_range* open = open_from(g, from);
+static void range_cut(gathering* g, const tide__tree* ranges, uint64_t from, uint64_t to) {
+  open_range* open = open_from(ranges, from);
   while (open != NULL && open->node.key < to) {
     const tool_view_range was = range_close(g, open);
     const uint64_t end = was.address + was.bytes;
@@ -114,15 +119,16 @@ static void range_cut(gathering* g, uint64_t from, uint64_t to) {
     rest.address = to;
     rest.bytes = to < end ? end - to : 0;
     if (rest.bytes > 0) range_open(g, &rest);
-    open = open_from(g, end < to ? end : to);
+    open = open_from(ranges, end < to ? end : to);
   }
 }
 
-static void on_range(void* user, tide_ledger_event event, uint64_t at, const tide_ledger_range* range) {
-  gathering* const g = user;
+static void range_change(gathering* g, tide_ledger_event event, uint64_t at, const tide_ledger_range* range,
+                         uint32_t flags) {
+  const tide__tree* const ranges = (flags & TOOL_VIEW_PARKED) != 0 ? &g->parked_ranges : &g->open_ranges;
   g->position = position_of(at);
   if (event == TIDE_LEDGER_ENDS) {
-    range_cut(g, range->address, range->address + range->bytes);
+    range_cut(g, ranges, range->address, range->address + range->bytes);
     return;
   }
   const tool_view_range added = {
@@ -133,9 +139,26 @@ static void on_range(void* user, tide_ledger_event event, uint64_t at, const tid
     .stack = tool_view_stack(g->memory->stacks, range->stack),
     .cause = range->cause,
     .flags = (range->is_expandable ? TOOL_VIEW_EXPANDABLE : 0) | (range->is_large ? TOOL_VIEW_LARGE : 0) |
-             (range->is_invented ? TOOL_VIEW_INVENTED : 0),
+             (range->is_invented ? TOOL_VIEW_INVENTED : 0) | flags,
   };
   range_open(g, &added);
+}
+
+static void on_range(void* user, tide_ledger_event event, uint64_t at, const tide_ledger_range* range) {
+  range_change(user, event, at, range, 0);
+}
+
+static void on_parked(void* user, tide_ledger_event event, uint64_t at, const tide_ledger_range* range) {
+  range_change(user, event, at, range, TOOL_VIEW_PARKED);
+}
+
+// The range around a block, which may be parked; NULL if there is none.
+static const tool_view_range* range_around(const gathering* g, uint64_t address) {
+  const open_range* const open = open_from(&g->open_ranges, address);
+  const open_range* const parked = open_from(&g->parked_ranges, address);
+  const bool is_parked = parked != NULL && parked->node.key <= address;
+  const open_range* const found = is_parked ? parked : open;
+  return found != NULL ? &g->memory->ranges[found->range] : NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -166,8 +189,7 @@ static void block_close(const gathering* g, tool_view_block* block) {
 
 static void block_begin(gathering* g, uint64_t at, const tide_ledger_block* block) {
   const tool_view_memory* const m = g->memory;
-  const open_range* const open = open_from(g, block->address);
-  const tool_view_range* const range = open != NULL ? &m->ranges[open->range] : NULL;
+  const tool_view_range* const range = range_around(g, block->address);
   const bool is_old = at == TIDE_LEDGER_BEFORE;
   const tool_view_block added = {
     .address = block->address,
@@ -271,12 +293,17 @@ static void lives_complete(tool_view_memory* m) {
   }
 }
 
-static void gathering_fini(gathering* g) {
-  while (g->open_ranges.root != NULL) {
-    open_range* const open = open_of(g->open_ranges.root);
-    tide__tree_remove(&g->open_ranges, &open->node);
+static void ranges_free(tide__tree* ranges) {
+  while (ranges->root != NULL) {
+    open_range* const open = open_of(ranges->root);
+    tide__tree_remove(ranges, &open->node);
     free(open);
   }
+}
+
+static void gathering_fini(gathering* g) {
+  ranges_free(&g->open_ranges);
+  ranges_free(&g->parked_ranges);
   for (size_t i = 0; i < 2; i++) tide_timeline_finish(&g->curves[i]);
   tide__hash_map_fini(&g->open_blocks);
   tide__hash_map_fini(&g->stream_places);
@@ -306,6 +333,7 @@ int tool_view_memory_gather(tool_view_memory* memory, const tide_trace* trace, s
   gathering_init(&g, memory);
   tide_ledger_watcher watcher = TIDE_LEDGER_WATCHER_INIT;
   watcher.on_range = on_range;
+  watcher.on_parked = on_parked;
   watcher.on_block = on_block;
   watcher.on_entry = on_entry;
   watcher.user = &g;

@@ -24,13 +24,15 @@ static const struct {
   [TIDE_GROWTH_PASSED] = { "free but not used", "for requests that a free block would have served" },
   [TIDE_GROWTH_UNKNOWN] = { "unknown", "for requests that were not recorded" },
   [TIDE_GROWTH_BEFORE] = { "before the recording", "before the recording begins" },
+  [TIDE_GROWTH_UNPARKED] = { "unparked", "because parked memory came back" },
 };
 
 const char* tool_why_label(uint32_t cause) { return cause_words[cause].label; }
 const char* tool_why_reason(uint32_t cause) { return cause_words[cause].reason; }
 
 bool tool_why_is_avoidable(uint32_t cause) {
-  return cause != TIDE_GROWTH_NEEDED && cause != TIDE_GROWTH_UNKNOWN && cause != TIDE_GROWTH_BEFORE;
+  return cause != TIDE_GROWTH_NEEDED && cause != TIDE_GROWTH_UNKNOWN && cause != TIDE_GROWTH_BEFORE &&
+         cause != TIDE_GROWTH_UNPARKED;
 }
 
 uint64_t tool_why_avoidable(const tool_why* why) {

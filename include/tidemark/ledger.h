@@ -189,6 +189,8 @@ TIDE_API void tide_timeline_finish(tide_timeline* line);
 //      and segments for the other class of sizes (TIDE_GROWTH_CLASS).
 //   4. If all of it is too little, memory had to grow: TIDE_GROWTH_NEEDED.
 //
+// Parked memory that came back is a growth too, without a request: TIDE_GROWTH_UNPARKED.
+//
 // Every cause: constant, value, name.
 #define TIDE_GROWTH_MAP(X) \
   X(NEEDED, 0, "needed")   \
@@ -200,7 +202,8 @@ TIDE_API void tide_timeline_finish(tide_timeline* line);
   X(CLASS, 6, "class")     \
   X(PASSED, 7, "passed")   \
   X(UNKNOWN, 8, "unknown") \
-  X(BEFORE, 9, "before")
+  X(BEFORE, 9, "before")   \
+  X(UNPARKED, 10, "unparked")
 
 // TIDE_GROWTH_UNKNOWN: no request for it was recorded. TIDE_GROWTH_BEFORE: it is older than the recording.
 typedef enum tide_growth_cause {
@@ -291,6 +294,9 @@ typedef struct tide_ledger_watcher {
   void (*on_block)(void* user, tide_ledger_event event, uint64_t at, const tide_ledger_block* block);
   void (*on_entry)(void* user, const tide_ledger_totals* totals);  // after an entry, and before the first
   void* user;                                                      // passed to all of them
+  // A range that is parked: its memory was unmapped while blocks were in use there, so it is not reserved. It
+  // ends when its memory is there again, or its addresses are used otherwise.
+  void (*on_parked)(void* user, tide_ledger_event event, uint64_t at, const tide_ledger_range* range);
 } tide_ledger_watcher;
 #define TIDE_LEDGER_WATCHER_INIT TIDE_SIZED(tide_ledger_watcher)
 

@@ -28,6 +28,18 @@ TIDE_BEGIN_DECLS
 
 typedef struct tide_replay tide_replay;  // opaque; freed by tide_replay_free()
 
+// One parking of a run: at once after it, the memory is unparked again. All sizes and times are results.
+typedef struct tide_replay_park {
+  uint64_t entry;           // set by the caller: the number of the entry before which the memory is parked
+  uint64_t block_bytes;     // of blocks that were handed out, as the policy counts them
+  uint64_t physical_bytes;  // given back to the device, with idle memory
+  uint64_t taken_bytes;     // taken again from the device, without handles that were wholly idle
+  uint64_t copied_bytes;    // each way: handed out blocks, and gaps below 64 KiB between them
+  uint64_t backup_bytes;    // of host memory, or of the file
+  uint64_t park_ns;         // time of the dry machine, until the memory was given back
+  uint64_t unpark_ns;       // until the contents were back
+} tide_replay_park;
+
 typedef struct tide_replay_options {
   uint32_t size;  // set by TIDE_REPLAY_OPTIONS_INIT
   // Compares the run with the recording: every address, every segment in order, every refusal, and the state
@@ -65,6 +77,13 @@ typedef struct tide_replay_options {
   // i * entries / curve_count on and before that of i + 1. Not possible with `checks`.
   uint64_t* curve;
   size_t curve_count;
+  // (optional) What would parking cost? All requests are made in one pool with a tag, and the tag is parked
+  // before each of these entries, which ascend; the number of all entries means the end. Work that released
+  // blocks wait for ends first. Backups are kept for the next time, as tide_device_unpark() can do. The
+  // figures of driver calls include those of parking. Needs the policy `tide`; not possible with `checks`.
+  tide_replay_park* parks;
+  size_t park_count;
+  uint32_t park_backup;  // a tide_backup: where contents go; set by _INIT to TIDE_BACKUP_PINNED
 } tide_replay_options;
 // clang-format off
 #define TIDE_REPLAY_OPTIONS_INIT                                                                  \
@@ -75,7 +94,8 @@ typedef struct tide_replay_options {
     TIDE_FIELD(scales_all, false), TIDE_FIELD(infers_limit, false), \
     TIDE_FIELD(has_one_stream, false), TIDE_FIELD(has_one_pool, false), \
     TIDE_FIELD(never_waits, false), TIDE_FIELD(stops_above, TIDE_NO_LIMIT), \
-    TIDE_FIELD(curve, NULL), TIDE_FIELD(curve_count, 0) }
+    TIDE_FIELD(curve, NULL), TIDE_FIELD(curve_count, 0), TIDE_FIELD(parks, NULL), \
+    TIDE_FIELD(park_count, 0), TIDE_FIELD(park_backup, TIDE_BACKUP_PINNED) }
 // clang-format on
 
 #define TIDE_REPLAY_TENTHS 10
@@ -124,6 +144,7 @@ typedef struct tide_replay_result {
   bool is_limit_certain;
   // The recording begins in the middle, and the run began with the segments and blocks that existed then.
   bool is_in_place;
+  uint64_t parks;  // how many of the options' `parks` the run reached
 } tide_replay_result;
 #define TIDE_REPLAY_RESULT_INIT TIDE_SIZED(tide_replay_result)
 
@@ -152,8 +173,9 @@ TIDE_API size_t tide_replay_empties(const tide_replay* replay, uint64_t* out, si
 // those from there on; of the run before, nothing is known. NULL options are the defaults. A replay can be
 // run any number of times. A mismatch is not an error: all other figures are then those of a run without
 // checks.
-// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if on_progress cancelled the run; any error
-//          of the cache other than running out of device memory.
+// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_UNSUPPORTED for `parks` with a policy that cannot park;
+//          TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if on_progress cancelled the run; any error of the cache other
+//          than running out of device memory.
 // Threads: several threads may run one replay at once, unless one of them checks.
 // Cost:    about 50 ns per entry, 120 ns with checks; the latter again for each wrong guess.
 TIDE_API TIDE_NODISCARD tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* options,

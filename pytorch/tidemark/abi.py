@@ -210,6 +210,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tide_trace_device_count": (c_size_t, [c_void_p]),
     "tide_trace_entries": (POINTER(TraceEntry), [c_void_p, c_size_t, POINTER(c_size_t)]),
     "tide_trace_segments": (POINTER(TraceSegment), [c_void_p, POINTER(c_size_t)]),
+    "tide_trace_segment_tag": (c_char_p, [c_void_p, POINTER(TraceSegment)]),
+    "tide_trace_segment_is_parked": (c_bool, [c_void_p, POINTER(TraceSegment)]),
     "tide_trace_blocks": (POINTER(TraceBlock), [c_void_p, POINTER(c_size_t)]),
     "tide_trace_pool": (PoolLabel, [c_void_p, c_uint32]),
     "tide_trace_pool_count": (c_size_t, [c_void_p]),

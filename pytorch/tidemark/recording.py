@@ -90,6 +90,24 @@ class Segments(Table):
     is_large = Column("is_large", "Is it for large requests?")
     is_expandable = Column("is_expandable", "Is it a range of an expandable segment?")
 
+    def __init__(self, trace: Trace, address: Optional[int], count: int) -> None:
+        super().__init__(trace, address, count)
+        self._trace = trace
+        self._first = ctypes.cast(address, ctypes.POINTER(abi.TraceSegment))
+
+    def _each(self, function: Any) -> Iterator[Any]:
+        return (function(self._trace.pointer, ctypes.byref(self._first[i])) for i in range(len(self)))
+
+    @property
+    def tag(self) -> tuple[str, ...]:
+        """The tags of their pools, as docs/park.md describes them; "" if a pool has none."""
+        return tuple(tag.decode(errors="replace") for tag in self._each(self._trace.library.tide_trace_segment_tag))
+
+    @property
+    def is_parked(self) -> tuple[bool, ...]:
+        """Is it parked? Then its memory was given back, its addresses stay, and its bytes are not reserved."""
+        return tuple(self._each(self._trace.library.tide_trace_segment_is_parked))
+
     def __repr__(self) -> str:
         return f"<Segments: {len(self)}>"
 

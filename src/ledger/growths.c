@@ -317,6 +317,17 @@ static tide_growth_cause growth_cause(const tide_growth* growth, const tide__rul
   return sum + growth->other_class >= need ? TIDE_GROWTH_CLASS : TIDE_GROWTH_NEEDED;
 }
 
+bool tide__growth_is_unparked(const tide__layout* layout, const tide_growth* growth) {
+  const uint64_t end = growth->address + growth->bytes;
+  tide__tree_node* node = tide__tree_floor(&layout->spans, growth->address);
+  if (node == NULL) node = tide__tree_ceiling(&layout->spans, growth->address);
+  for (; node != NULL && node->key < end; node = tide__tree_next(node)) {
+    const tide__span* const span = TIDE_OWNER(node, tide__span, node);
+    if (span->is_parked && node->key + span->bytes > growth->address) return true;
+  }
+  return false;
+}
+
 tide_status tide__growth_judge(tide__growths* growths, tide__layout* layout, tide_growth* growth) {
   uint64_t longest = 0;
   growths->place_count = 0;

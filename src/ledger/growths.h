@@ -40,6 +40,9 @@ uint64_t tide__growth_first(const tide_growth* growth, const tide_trace_entry* e
 // or the layout must have a new generation.
 // Errors: TIDE_ERR_NO_MEMORY.
 tide_status tide__growth_judge(tide__growths* growths, tide__layout* layout, tide_growth* growth);
+// Is a part of the range of a growth parked in this layout? Then it is TIDE_GROWTH_UNPARKED, and has no
+// request.
+bool tide__growth_is_unparked(const tide__layout* layout, const tide_growth* growth);
 // Notes which spans an entry changed, after it.
 void tide__growths_touch(tide__layout* layout, const tide_trace_entry* entry);
 

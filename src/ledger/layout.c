@@ -239,10 +239,8 @@ static tide__span* span_split(tide__layout* layout, tide__span* span, uint64_t a
 
 // Removes a range from the span that contains it. What is behind the range becomes a span of its own.
 static void span_shrink(tide__layout* layout, tide__span* span, uint64_t from, uint64_t to) {
-  if (!span->is_parked) {
-    range_tell(layout, TIDE_LEDGER_ENDS, span, from, to);
-    layout->totals.reserved_bytes -= to - from;
-  }
+  range_tell(layout, TIDE_LEDGER_ENDS, span, from, to);
+  if (!span->is_parked) layout->totals.reserved_bytes -= to - from;
   if (to < span_end(span)) (void)span_split(layout, span, to);
   span->bytes = from - span->node.key;
   if (span->bytes == 0) span_delete(layout, span);
@@ -377,6 +375,7 @@ static bool range_park(tide__layout* layout, uint64_t from, uint64_t to) {
   span->is_parked = true;
   layout->totals.segment_count--;
   layout->totals.reserved_bytes -= to - from;
+  range_tell(layout, TIDE_LEDGER_BEGINS, span, from, to);
   return true;
 }
 
@@ -388,6 +387,7 @@ static bool range_unpark(tide__layout* layout, uint64_t from, uint64_t to) {
     tiles_join_at(layout, from);
     return false;
   }
+  range_tell(layout, TIDE_LEDGER_ENDS, span, from, to);
   span = span_isolate(layout, span, from, to);
   span->is_parked = false;
   layout->totals.segment_count++;
@@ -417,10 +417,8 @@ tide__oddity tide__layout_add_span(tide__layout* layout, const tide__span* span)
   tile->is_expandable = span->is_expandable;
   tile->is_made_up = span->is_made_up;
   tide__span* const added = span_insert(layout, span);
-  if (!span->is_parked) {
-    layout->totals.reserved_bytes += span->bytes;
-    range_tell(layout, TIDE_LEDGER_BEGINS, added, address, span_end(added));
-  }
+  if (!span->is_parked) layout->totals.reserved_bytes += span->bytes;
+  range_tell(layout, TIDE_LEDGER_BEGINS, added, address, span_end(added));
   if (span->is_expandable) span_join_both(layout, added);
   return is_odd ? TIDE__ODD_SPAN : TIDE__ODD_NONE;
 }

@@ -60,7 +60,8 @@ typedef struct tide__tile {
   bool is_made_up;
 } tide__tile;
 
-// Is told about every change. A range that begins is one that was added, before it is merged with others.
+// Is told about every change. A range that begins is one that was added, before it is merged with others. One
+// that is parked ends, and begins again with a span that is parked; likewise when it comes back.
 typedef struct tide__layout_watch {
   void (*on_tile)(void* user, tide_ledger_event event, const tide__tile* tile);
   void (*on_range)(void* user, tide_ledger_event event, const tide__span* span, uint64_t from, uint64_t to);

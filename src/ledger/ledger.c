@@ -303,12 +303,22 @@ static tide_status ledger_move_on(tide_ledger* ledger, uint64_t next) {
   return TIDE_OK;
 }
 
+// Memory that comes back was mapped for no request, although one may follow.
+static void growth_note_unparked(const tide__layout* layout, tide_growth* growth) {
+  if (!tide__growth_is_unparked(layout, growth)) return;
+  growth->cause = TIDE_GROWTH_UNPARKED;
+  growth->request_at = TIDE_LEDGER_BEFORE;
+  growth->requested_bytes = growth->rounded_bytes = 0;
+  growth->stack = 0;
+}
+
 // Growths of one request have the findings of the first.
 static tide_status ledger_judge(tide_ledger* ledger, tide__growths* growths, tide_growth* growth) {
   if (growth->at == TIDE_LEDGER_BEFORE) return TIDE_OK;
   tide__growth_find_request(growth, &ledger->rules, ledger->entries, ledger->entry_count);
   const uint64_t first = tide__growth_first(growth, ledger->entries);
   TIDE_TRY(ledger_move_on(ledger, first));
+  growth_note_unparked(&ledger->layout, growth);
   return tide__growth_judge(growths, &ledger->layout, growth);
 }
 
@@ -367,19 +377,22 @@ static void watch_on_range(void* user, tide_ledger_event event, const tide__span
                            uint64_t to) {
   const ledger_watch* const w = user;
   const uint64_t at = watch_number(w);
-  if (w->watcher->on_range == NULL) return;
+  const bool is_growth = event == TIDE_LEDGER_BEGINS && !span->is_made_up && !span->is_parked;
+  void (*const tell)(void*, tide_ledger_event, uint64_t, const tide_ledger_range*) =
+      span->is_parked ? w->watcher->on_parked : w->watcher->on_range;
+  if (tell == NULL) return;
   const tide_ledger_range range = {
     .address = from,
     .bytes = to - from,
     .stream = span->stream,
     .pool = span->pool,
     .stack = span->stack,
-    .cause = event == TIDE_LEDGER_BEGINS && !span->is_made_up ? watch_cause(w, at) : TIDE_GROWTH_UNKNOWN,
+    .cause = is_growth ? watch_cause(w, at) : (uint32_t)TIDE_GROWTH_UNKNOWN,
     .is_large = span->is_large,
     .is_expandable = span->is_expandable,
     .is_invented = span->is_made_up,
   };
-  w->watcher->on_range(w->watcher->user, event, at, &range);
+  tell(w->watcher->user, event, at, &range);
 }
 
 static bool entry_grows(const tide_trace_entry* entry) {
@@ -392,6 +405,8 @@ static tide_status watch_judge(ledger_watch* w) {
   const uint64_t at = ledger->next;
   const tide__span span = tide__follow_span(&ledger->finals, &ledger->entries[at], at);
   tide_growth growth = { .at = at,
+                         .address = span.node.key,
+                         .bytes = span.bytes,
                          .stream = span.stream,
                          .pool = span.pool,
                          .request_at = TIDE_LEDGER_BEFORE,
@@ -399,8 +414,10 @@ static tide_status watch_judge(ledger_watch* w) {
                          .is_large = span.is_large,
                          .is_expandable = span.is_expandable };
   tide__growth_find_request(&growth, &ledger->rules, ledger->entries, ledger->entry_count);
+  growth_note_unparked(&ledger->layout, &growth);
   const bool is_same = tide__growth_first(&growth, ledger->entries) < at &&
-                       growth.request_at == w->growth.request_at && w->growth_at == at - 1;
+                       growth.request_at == w->growth.request_at && w->growth_at == at - 1 &&
+                       (growth.cause == TIDE_GROWTH_UNPARKED) == (w->growth.cause == TIDE_GROWTH_UNPARKED);
   if (is_same) growth.cause = w->growth.cause;
   else if (w->visits < WATCH_VISITS) TIDE_TRY(tide__growth_judge(&w->growths, &ledger->layout, &growth));
   if (!is_same) w->visits += ledger->layout.totals.segment_count;

@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // The public functions, and the plain run. It runs the steps of the script in stretches, between the places
-// where something else is due: emptying the cache, the end of a tenth, a report of progress, a look at what
-// is reserved. A step costs a call of the cache and a few instructions more.
+// where something else is due: emptying the cache, parking, the end of a tenth, a report of progress, a look
+// at what is reserved. A step costs a call of the cache and a few instructions more.
 #include "tidemark/replay.h"
 
 #include <inttypes.h>
@@ -17,6 +17,7 @@
 #include "replay/begin.h"
 #include "replay/limit.h"
 #include "replay/meter.h"
+#include "replay/parks.h"
 #include "replay/recorded.h"
 #include "replay/windows.h"
 
@@ -39,6 +40,7 @@ typedef struct plain_run {
   tide__meter meter;
   size_t at;      // the next step
   size_t empty;   // the next in `found`
+  size_t park;    // the next of the options' `parks`
   bool is_above;  // more was reserved than the options allow
 } plain_run;
 
@@ -91,6 +93,23 @@ static tide_status run_empty(plain_run* run) {
   return TIDE_OK;
 }
 
+static tide_status run_park(plain_run* run) {
+  while (tide__parks_step(&run->stage, run->park) <= run->at) {
+    TIDE_TRY(tide__parks_run(&run->stage, &run->options->parks[run->park]));
+    run->park++;
+  }
+  return TIDE_OK;
+}
+
+// The end of the next stretch.
+static size_t run_next(const plain_run* run) {
+  const tide__script* const script = &run->replay->script;
+  const tide__empties* const found = &run->replay->found;
+  size_t end = tide__min(run->meter.next, tide__min(script->step_count, run->at + RUN_STRETCH));
+  if (run->empty < found->count) end = tide__min(end, found->steps[run->empty]);
+  return tide__min(end, tide__parks_step(&run->stage, run->park));
+}
+
 static tide_status run_report(const plain_run* run) {
   const tide__script* const script = &run->replay->script;
   const tide_replay_options* const options = run->options;
@@ -102,18 +121,19 @@ static tide_status run_report(const plain_run* run) {
 }
 
 static tide_status run_play(plain_run* run, tide_replay_result* result) {
-  const tide__script* const script = &run->replay->script;
-  const tide__empties* const found = &run->replay->found;
   while (!run_is_over(run)) {
     TIDE_TRY(run_empty(run));
+    TIDE_TRY(run_park(run));
     TIDE_TRY(tide__meter_tick(&run->meter, run->at, result));
-    size_t end = tide__min(run->meter.next, tide__min(script->step_count, run->at + RUN_STRETCH));
-    if (run->empty < found->count) end = tide__min(end, found->steps[run->empty]);
-    TIDE_TRY(run_stretch(run, end));
+    TIDE_TRY(run_stretch(run, run_next(run)));
     TIDE_TRY(run_look(run));
     TIDE_TRY(run_report(run));
   }
-  if (run->at == script->step_count) TIDE_TRY(run_empty(run));
+  if (run->at == run->replay->script.step_count) {
+    TIDE_TRY(run_empty(run));
+    TIDE_TRY(run_park(run));
+  }
+  result->parks = run->park;
   return tide__meter_finish(&run->meter, run->at, result);
 }
 
@@ -222,6 +242,7 @@ tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* opti
   if (whole.device != NULL) TIDE_TRY(tide__sized_read("replay_run", whole.device, &device, sizeof device));
   whole.device = &device;
   TIDE_TRY(options_check(&whole));
+  TIDE_TRY(tide__parks_check(&whole, replay->script.entry_count));
   const uint64_t begin_ns = tide__sys_clock_ns();
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   TIDE_TRY(whole.checks ? run_checked(replay, &whole, &result) : run_plain(replay, &whole, &result));

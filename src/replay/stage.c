@@ -13,6 +13,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "replay/begin.h"
+#include "replay/parks.h"
 
 #define STAGE_GIB ((uint64_t)1 << 30)
 // More memory than any device has; the records of all of it stay below 10 MB.
@@ -105,6 +106,7 @@ static tide_status stage_open(tide__stage* stage) {
   TIDE_TRY(stage_open_machine(stage));
   TIDE_TRY(stage_open_device(stage));
   TIDE_TRY(stage_open_streams(stage));
+  TIDE_TRY(tide__parks_begin(stage));
   stage->is_in_place = tide__begins_in_place(stage->script, stage->options);
   return stage->is_in_place ? tide__stage_begin(stage) : TIDE_OK;
 }
@@ -154,7 +156,7 @@ static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* ste
 }
 
 static inline tide_status stage_request(tide__stage* stage, const tide__step* step, tide_block* out) {
-  if (step->pool != 0) return stage_alloc_in_pool(stage, step, out);
+  if (step->pool != 0 && !stage->has_region) return stage_alloc_in_pool(stage, step, out);
   const uint64_t bytes = step_bytes(stage, step);
   return tide_device_alloc(stage->device, stage->streams[step->stream], bytes, out);
 }

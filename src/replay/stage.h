@@ -49,6 +49,7 @@ typedef struct tide__stage {
   uint64_t unscaled_bytes;
   bool is_in_place;  // it began with the segments that are older than the recording
   bool is_refused;   // the cache has just reported that it is out of memory
+  bool has_region;   // all requests go to the pool of a region, whatever the recording says
   size_t side_count;
   tide__side sides[TIDE__STAGE_SIDES];
 } tide__stage;

@@ -78,6 +78,91 @@ T_TEST(test_ledger__blocks_stay_while_their_memory_is_unmapped) {
   tide_trace_free(trace);
 }
 
+// Everything that is told about parked memory, as text.
+typedef struct told {
+  char text[512];
+  size_t length;
+} told;
+
+static void tell(told* t, const char* word, tide_ledger_event event, uint64_t at,
+                 const tide_ledger_range* range) {
+  const char* const cause = tide_growth_cause_name(range->cause);
+  const int added = snprintf(t->text + t->length, sizeof t->text - t->length, "%s%s %llu: %llu+%llu %s\n",
+                             event == TIDE_LEDGER_BEGINS ? "+" : "-", word, (unsigned long long)at,
+                             (unsigned long long)((range->address - BASE) / MIB),
+                             (unsigned long long)(range->bytes / MIB), cause);
+  T_LT(0, added);
+  t->length += (size_t)added;
+}
+
+static void tell_range(void* user, tide_ledger_event event, uint64_t at, const tide_ledger_range* range) {
+  tell(user, "reserved", event, at, range);
+}
+
+static void tell_parked(void* user, tide_ledger_event event, uint64_t at, const tide_ledger_range* range) {
+  tell(user, "parked", event, at, range);
+}
+
+// A home is parked and comes back, at first half of it; then new memory is mapped for a request.
+static tide_trace* parked_and_back(void) {
+  tide_trace* trace = NULL;
+  T_OK(tide_trace_new(NULL, &trace));
+  add(trace, TIDE_ACTION_SEGMENT_MAP, 0, 8 * MIB);
+  add(trace, TIDE_ACTION_ALLOC, 0, 2 * MIB);
+  add(trace, TIDE_ACTION_ALLOC, 4 * MIB, 4 * MIB);
+  add(trace, TIDE_ACTION_SEGMENT_UNMAP, 0, 8 * MIB);
+  add(trace, TIDE_ACTION_SEGMENT_MAP, 0, 4 * MIB);
+  add(trace, TIDE_ACTION_SEGMENT_MAP, 4 * MIB, 4 * MIB);
+  add(trace, TIDE_ACTION_SEGMENT_MAP, 8 * MIB, 4 * MIB);
+  add(trace, TIDE_ACTION_ALLOC, 8 * MIB, 4 * MIB);
+  return trace;
+}
+
+T_TEST(test_ledger__tells_when_memory_is_parked) {
+  tide_trace* const trace = parked_and_back();
+  tide_ledger* const ledger = ledger_of(trace);
+  tide_ledger_watcher watcher = TIDE_LEDGER_WATCHER_INIT;
+  told t = { .length = 0 };
+  watcher.on_range = tell_range;
+  watcher.on_parked = tell_parked;
+  watcher.user = &t;
+  T_OK(tide_ledger_watch(ledger, &watcher));
+  T_STR_EQ(t.text, "+reserved 0: 0+8 needed\n"
+                   "-reserved 3: 0+8 unknown\n"
+                   "+parked 3: 0+8 unknown\n"
+                   "-parked 4: 0+4 unknown\n"
+                   "+reserved 4: 0+4 unparked\n"
+                   "-parked 5: 4+4 unknown\n"
+                   "+reserved 5: 4+4 unparked\n"
+                   "+reserved 6: 8+4 needed\n");
+  tide_ledger_free(ledger);
+  tide_trace_free(trace);
+}
+
+static bool tell_growth(void* user, const tide_growth* growth) {
+  const tide_ledger_range range = { .address = growth->address,
+                                    .bytes = growth->bytes,
+                                    .cause = growth->cause };
+  const bool is_unparked = growth->cause == TIDE_GROWTH_UNPARKED;
+  tell(user, "reserved", TIDE_LEDGER_BEGINS, growth->at, &range);
+  T_EQ(growth->request_at == TIDE_LEDGER_BEFORE, is_unparked);
+  T_EQ(growth->requested_bytes, is_unparked ? 0 : 4 * MIB);
+  return true;
+}
+
+// Memory that came back has no request, although one follows.
+T_TEST(test_ledger__explains_memory_that_came_back) {
+  tide_trace* const trace = parked_and_back();
+  tide_ledger* const ledger = ledger_of(trace);
+  told t = { .length = 0 };
+  T_OK(tide_ledger_explain(ledger, 7, tell_growth, &t));
+  T_STR_EQ(t.text, "+reserved 4: 0+4 unparked\n"
+                   "+reserved 5: 4+4 unparked\n"
+                   "+reserved 6: 8+4 needed\n");
+  tide_ledger_free(ledger);
+  tide_trace_free(trace);
+}
+
 // What is unmapped without blocks is gone, as before, and new memory may come there.
 T_TEST(test_ledger__idle_memory_that_is_unmapped_is_gone) {
   tide_trace* trace = NULL;

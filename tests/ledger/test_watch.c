@@ -131,9 +131,10 @@ static void watch_trace(const tide_trace* trace) {
   tide_ledger_free(ledger);
 }
 
-static const char* const files[] = { "after_oom",  "events",       "expand", "expand_split", "gnn_retry",
-                                     "graphs",     "gc_mix",       "pools",  "roundup",      "resnet_stacks",
-                                     "limit_edge", "expand_limit", NULL };
+static const char* const files[] = {
+  "after_oom", "events",  "expand",        "expand_split", "gnn_retry",    "graphs",     "gc_mix",
+  "pools",     "roundup", "resnet_stacks", "limit_edge",   "expand_limit", "tags/turns", NULL
+};
 
 T_TEST_OVER(test_watch__events_add_up_to_the_totals, files) {
   tide_trace* const trace = trace_of_test(t_variant());

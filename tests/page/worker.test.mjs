@@ -349,3 +349,47 @@ test("a damaged part is an error, not an endless loop", async () => {
     }
   }
 });
+
+/** A random recording in which ranges are parked after their end, where nothing else is then. */
+function parkedRecording(seed) {
+  const recording = randomRecording(seed, 700);
+  const isBeside = (a, b) => a.lane !== b.lane || a.address >= b.address + b.units || b.address >= a.address + a.units;
+  const isFree = (one) => recording.segments.every((other) => isBeside(one, other) || other.begin >= one.end ||
+    (other.end !== null && other.end <= one.begin));
+  const parked = recording.segments.filter((segment) => segment.end !== null && segment.end + 20 < 700)
+    .map((segment) => ({...segment, begin: segment.end, end: segment.end + 20, flags: segment.flags | 16}))
+    .filter(isFree);
+  const segments = [...recording.segments, ...parked].sort((a, b) => a.begin - b.begin);
+  return {plain: recording, recording: {...recording, segments}, parked};
+}
+
+test("parked ranges are told at a point and in a window, and are in no curve and no hole", async () => {
+  const {plain, recording, parked} = parkedRecording(1);
+  assert.ok(parked.length > 3);
+  const {ask} = await deskOf(recording);
+  const {ask: askPlain} = await deskOf(plain);
+  await ask("open");
+  await askPlain("open");
+  const curves = {from: 0, to: 700, buckets: 90, x: "entry"};
+  assert.deepEqual(await ask("curves", curves), await askPlain("curves", curves));
+  const window = {from: 0, to: 700, low: 0, high: 2400, width: 500, height: 1200, x: "entry", by: "pool"};
+  const rects = await ask("rects", window);
+  assert.equal(rects.count, (await askPlain("rects", window)).count);
+  assert.deepEqual(rects.parked.map((one) => [one.begin, one.end, one.high - one.low]),
+    parked.sort((a, b) => a.begin - b.begin).map((one) => [one.begin - 1, one.end - 1, one.units]));
+  for (const one of parked) {
+    const point = await ask("at", {entry: one.begin, lane: one.lane, offset: one.offset + one.units / 2});
+    assert.equal(point.kind, "parked");
+    assert.deepEqual([point.parked.bytes, point.parked.begin, point.parked.end],
+      [one.units * UNIT, one.begin - 1, one.end - 1]);
+    assert.deepEqual(await ask("holes", {entry: one.begin, top: 5}), await askPlain("holes", {entry: one.begin, top: 5}));
+  }
+  assert.deepEqual((await askPlain("rects", window)).parked, []);
+});
+
+test("a pool with a tag has its name", async () => {
+  const {ask} = await deskOf(randomRecording(2, 300), {facts: {pools: ["(0, 0)", "weights/actor"]}});
+  await ask("open");
+  const {names} = await ask("legend", {by: "pool", top: 5, from: 0, to: 300});
+  assert.deepEqual(names.sort(), ["default pool", "weights/actor"]);
+});

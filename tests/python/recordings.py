@@ -57,7 +57,7 @@ def native(name: str) -> str:
 @functools.lru_cache(maxsize=None)
 def as_pickle(name: str) -> str:
     """The same as a pickle."""
-    path = os.path.join(_folder.name, f"{name}-alone.pickle")
+    path = os.path.join(_folder.name, f"{name.replace('/', '-')}-alone.pickle")
     done = command.run("convert", native(name), path)
     command.equal(done.returncode, 0, f"converting {name} ({done.stderr})")
     return path

@@ -5,6 +5,7 @@ import ctypes
 import functools
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import unittest
@@ -125,6 +126,18 @@ class Contents(unittest.TestCase):
                 self.assertEqual(recording.blocks.size.tolist(), [block["size"] for block in blocks])
                 self.assertEqual(recording.blocks.state.tolist(), [states[block["state"]] for block in blocks])
                 self.assertEqual(segments.block_count.tolist(), [len(segment["blocks"]) for segment in listed])
+
+    def test_tags_are_those_of_the_pickle(self):
+        with open(recordings.as_pickle("tags/turns"), "rb") as file:
+            listed = pickle.load(file)["segments"]
+        with tidemark.read(recordings.native("tags/turns")) as recording:
+            segments = recording.segments
+        self.assertEqual(segments.tag, tuple(segment.get("tag", "") for segment in listed))  # closed, but in use
+        self.assertEqual(segments.is_parked, tuple(segment.get("is_parked", False) for segment in listed))
+        self.assertEqual({tag for tag, is_parked in zip(segments.tag, segments.is_parked) if is_parked}, {"weights/critic"})
+        with tidemark.read(recordings.native("graphs")) as recording:
+            self.assertEqual(set(recording.segments.tag), {""})
+            self.assertFalse(any(recording.segments.is_parked))
 
     def test_settings_and_annotations_are_those_of_the_pickle(self):
         for path, snapshot in recordings.small():

@@ -18,6 +18,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 Facts = dict[str, Any]
+PARKED = 16  # a flag of a range
 
 
 class Reader(HTMLParser):
@@ -128,6 +129,15 @@ class Device:
 
     @functools.cached_property
     def segments(self) -> list[Segment]:
+        """Reserved ranges."""
+        return [one for one in self.ranges if not one.flags & PARKED]
+
+    @functools.cached_property
+    def parked(self) -> list[Segment]:
+        return [one for one in self.ranges if one.flags & PARKED]
+
+    @functools.cached_property
+    def ranges(self) -> list[Segment]:
         address, size, begin, *rest = self.columns("segments")
         places = [value * self.unit for value in sums(unzigzag(address))]
         return [Segment(*row) for row in zip(places, [value * self.unit for value in size], sums(begin), *rest)]
@@ -153,7 +163,7 @@ class Device:
     def lanes(self) -> list[tuple[int, int]]:
         """The lowest and highest address of each."""
         found: dict[int, tuple[int, int]] = {}
-        for segment in self.segments:
+        for segment in self.ranges:
             low, high = found.get(segment.lane, (segment.address, 0))
             found[segment.lane] = min(low, segment.address), max(high, segment.address + segment.bytes)
         return [found[lane] for lane in sorted(found)]
