@@ -835,6 +835,12 @@ typedef struct tide_oom {
   tide_oom_rung rungs[TIDE_OOM_RUNGS];  // in the order they were tried
   tide_oom_pin pins[TIDE_OOM_PINS];     // of the request's pool, the one with the most idle memory first
   uint64_t parked_bytes;                // physical memory of parked pools, which is not reserved
+  // Budgets (budget.h): the tag whose limit is in the way, or "", and its figures; and what is kept free
+  // because it is guaranteed to others.
+  uint64_t tag_limit;
+  uint64_t tag_reserved_bytes;
+  uint64_t guaranteed_bytes;
+  char tag[TIDE_TAG_MOST + 1];
 } tide_oom;
 
 // The report of the calling thread's last request that ran out of memory; its `size` is 0 if there was none.

@@ -6,6 +6,7 @@
 #define TIDEMARK_TIDEMARK_H
 
 #include "tidemark/base.h"
+#include "tidemark/budget.h"
 #include "tidemark/cache.h"
 #include "tidemark/cpu.h"
 #include "tidemark/device.h"

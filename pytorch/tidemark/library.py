@@ -132,6 +132,8 @@ class Oom(ctypes.Structure):
         ("pool", ctypes.c_uint32), ("is_rejected", ctypes.c_bool),
         ("text", ctypes.c_char * 1536), ("rung_count", ctypes.c_uint32), ("pin_count", ctypes.c_uint32),
         ("rungs", Rung * RUNGS), ("pins", Pin * PINS), ("parked_bytes", ctypes.c_uint64),
+        *[(name, ctypes.c_uint64) for name in ("tag_limit", "tag_reserved_bytes", "guaranteed_bytes")],
+        ("tag", ctypes.c_char * 256),
     ]
 
 

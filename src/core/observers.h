@@ -20,6 +20,7 @@ typedef enum tide__observer_kind {
   TIDE__OBSERVE_ENTRIES,  // a tide_entry_fn
   TIDE__OBSERVE_OOM,      // the rest are the allocator's own
   TIDE__OBSERVE_RECLAIM,
+  TIDE__OBSERVE_PRESSURE,
   TIDE__OBSERVER_KINDS
 } tide__observer_kind;
 

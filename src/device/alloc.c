@@ -92,7 +92,9 @@ static void request_choose_pool(tide__request* request) {
 __attribute__((noinline)) static tide_status request_take_detour(tide__request* request, uint32_t detours,
                                                                  bool is_external) {
   if ((detours & TIDE__HAS_SCOPES) != 0) request_choose_pool(request);
-  if ((detours & TIDE__HAS_ARRIVAL) == 0) return TIDE_OK;
+  if (tide__load_relaxed(&request->pool->is_tracked)) tide__store_relaxed(&request->pool->is_tracked, 0);
+  const bool is_arriving = tide__load_relaxed(&request->pool->is_arriving) != 0;
+  if ((detours & TIDE__HAS_ARRIVAL) == 0 && !is_arriving) return TIDE_OK;
   return tide__arrival_await(request->device, request->pool, request->stream, is_external);
 }
 

@@ -31,6 +31,7 @@
 #include "core/pools.h"
 #include "core/tally.h"
 #include "monitor/monitored.h"
+#include "tidemark/budget.h"
 #include "tidemark/device.h"
 
 #define TIDE__REASON_TEXT 512
@@ -276,6 +277,37 @@ typedef struct tide__lane_table {
   _Atomic(tide__lane*) places[];
 } tide__lane_table;
 
+// A tag, with its budget and uses. Tags are made together with those above them, and live as long as the
+// allocator. All but the first three fields change with the gate.
+typedef struct tide__tag {
+  struct tide__tag* next;    // the tag that was made before it: a tag comes before those above it
+  struct tide__tag* parent;  // NULL: none
+  const char* text;          // of the allocator's names
+  bool has_budget;
+  tide_budget budget;  // that of TIDE_BUDGET_INIT without one
+  uint32_t uses;       // that are not done
+  uint64_t used_at;    // number of the last use, or end of one; 0: none
+  tide_event done;     // owned; behind the work of the last use; NULL: none
+  tide_stream done_stream;
+  bool is_done_unknown;        // work of uses may be under way that the event is not behind
+  struct tide__tag* follower;  // the tag that was used after it the last time; NULL: none
+  bool is_confirmed;           // so it was the time before
+  uint64_t steps_ahead;        // uses until it is expected; UINT64_MAX: unknown; see tide__uses_expect()
+  // What the tag itself adds to tide_budget_stats.
+  uint64_t parked_count;
+  uint64_t fetched_count;
+  uint64_t ahead_count;
+  uint64_t sent_bytes;
+  uint64_t fetched_bytes;
+  // Found by tide__budgets_measure().
+  uint64_t own;       // reserved in pools with exactly this tag
+  uint64_t added;     // that is to come there
+  uint64_t reserved;  // both, with the tags below
+  uint64_t basis;     // the same, with guarantees below it that are not used
+  uint64_t basis_before;
+  bool is_asking;  // memory is to come to it or below it
+} tide__tag;
+
 typedef struct tide__pool {
   tide__pool_base base;
   bool is_raw;  // it never has virtual memory: it is plain, or has functions of its own
@@ -290,11 +322,17 @@ typedef struct tide__pool {
   uint32_t lane_count;               // likewise
   uint32_t table_count;              // of these, lanes that the table finds; likewise
   _Atomic(const char*) tag;          // of the allocator's names; "": none; written under the pools lock
+  _Atomic(tide__tag*) tag_record;    // the same; NULL: none; written with the gate
   tide__atomic_u32 is_captured;      // a capture used it: graphs may use memory that is idle in it
   // Where its memory is, written with the gate; see tide/parking.c.
-  struct tide__parked* parked;  // owned; NULL: not parked
-  tide__atomic_u32 is_parked;   // the same, for readers without the gate
-  bool is_moving;               // a thread that has paused at the gate is parking it
+  struct tide__parked* parked;   // owned; NULL: not parked
+  tide__atomic_u32 is_parked;    // the same, for readers without the gate
+  bool is_moving;                // a thread that has paused at the gate is parking it
+  uint64_t arrival_number;       // of the arrival that brought its contents back; likewise
+  tide__atomic_u32 is_tracked;   // a use has brought it back: since then all work with it is work of uses
+  tide__atomic_u32 is_arriving;  // its contents may be on their way, and not all streams wait for them
+  uint64_t floor_bytes;          // giving back its idle memory leaves so much reserved; with the gate, like
+  uint64_t give_turn;            // of the last walk for memory that gives way that has seen it
 } tide__pool;
 
 // The label of a pool that is gone.
@@ -400,7 +438,15 @@ struct tide_device_cache {
   struct tide__backup* backups;      // owned; in use or kept: see park/backups.c
   tide_event arrival;                // of the carrier: contents are there when it has passed; NULL: they are
   uint64_t arrival_number;           // of the last one
+  uint64_t arrival_all;              // of the last one that all streams wait for
+  uint64_t arrival_over;             // all up to this one are over
   struct tide__store* stuck_stores;  // owned; backups that the machine refused to unlock; tried again later
+  uint32_t budget_count;             // of tags that have one
+  uint64_t give_turns;               // walks for memory that gives way so far
+  uint64_t use_clock;                // uses, and ends of uses, so far
+  tide__tag* last_used;              // the tag of the last use; NULL: none
+
+  _Atomic(tide__tag*) tags;  // owned; the newest first; written under the pools lock
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;

@@ -227,6 +227,7 @@ static void device_fini(tide_device_cache* device) {
   if (device->has_tcaches) tide__thread_caches_fini(&device->tcaches);
   tide__settings_free(device);
   tide__labels_forget(device);
+  tide__tags_free(device);
   tide__history_fini(&device->history);
   tide__map_fini(&device->map);
   tide__slots_fini(&device->blocks);
@@ -344,6 +345,15 @@ static void memory_tell_end(tide_device_cache* device) {
   tide__gate_leave(device);
 }
 
+// Frees the events of tags.
+static void uses_end(tide_device_cache* device) {
+  for (tide__tag* tag = tide__tags_first(device); tag != NULL; tag = tag->next) {
+    if (tag->done != NULL && device->machine != NULL)
+      tide__ignore(tide_machine_event_free(device->machine, tag->done));
+    tag->done = NULL;
+  }
+}
+
 // Gives all memory back that the machine takes; the records of the rest are freed.
 static void memory_destroy(tide_device_cache* device) {
   uncached_destroy(device);
@@ -357,6 +367,7 @@ static void memory_destroy(tide_device_cache* device) {
     tide__pool_fini(device, pool);
     tide__pools_free(&device->pools, &pool->base);
   }
+  uses_end(device);
   tide__backups_fini(device);
   tide__cargo_fini(device);
   tide__addresses_fini(device);

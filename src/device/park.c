@@ -245,6 +245,7 @@ static tide_status unpark_at_gate(tide_device_cache* device, const char* tag, ti
     const tide__pool_list parked = pools_select(&found, 0, true, TIDE_BACKUP_OF_POOL);
     status = tide__pools_unpark(device, parked, order, &context, out);
   }
+  if (status == TIDE_OK) status = tide__pools_arrive(device, all, order);
   pools_leave(device, &found);
   return status;
 }

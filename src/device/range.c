@@ -5,6 +5,8 @@
 // them.
 #include "device/tide/range.h"
 
+#include "device/tide/giving.h"
+
 // ---------------------------------------------------------------------------------------------------
 // Lanes
 
@@ -106,16 +108,38 @@ static tide_status rung_give_all(tide__request* request, tide__block** out) {
   return commit_with(request, TIDE__FILL_WAITED, out);
 }
 
+// Pools with tags give way by the rules of budgets.
+static tide_status rung_give_way(tide__request* request, tide__block** out) {
+  const tide__want want = { request->pool, request->rounded };
+  const tide__giving giving = { .device = request->device,
+                                .wants = &want,
+                                .want_count = 1,
+                                .refused_bytes = want.bytes,
+                                .context = &request->context };
+  uint64_t turn = 0;
+  TIDE_TRY(tide__give_idle(&giving, TIDE__GIVES_EXCESS));
+  TIDE_TRY(tide__give_idle(&giving, TIDE__GIVES_ALL));
+  TIDE_TRY(commit_with(request, TIDE__FILL_WAITED, out));
+  while (*out == NULL && tide__give_next(&giving, &turn)) {
+    TIDE_TRY(commit_with(request, TIDE__FILL_WAITED, out));
+  }
+  return TIDE_OK;
+}
+
 static tide_status commit_climb(tide__request* request, tide__block** out) {
   static const tide__rung rungs[] = {
     { "all work", rung_wait },
     { "as much idle memory", rung_give_enough },
     { "all idle memory", rung_give_all },
+    { "tags that give way", rung_give_way },
   };
+  enum { RUNGS = sizeof rungs / sizeof rungs[0] };
   (void)tide__observers_reclaim(request->device);
   (void)tide__gate_enter(request->device);
   tide__oom_begin();
-  const tide_status status = tide__oom_climb(rungs, sizeof rungs / sizeof rungs[0], request, out);
+  const size_t count = tide__budgets_exist(request->device) ? RUNGS : RUNGS - 1;
+  const tide_status status = tide__oom_climb(rungs, count, request, out);
+  if (status == TIDE_ERR_NO_MEMORY) tide__oom_note_budgets(request);
   tide__gate_leave(request->device);
   return status;
 }

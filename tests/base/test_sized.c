@@ -276,6 +276,9 @@ static tide_status replay_result(void* s) { return tide_replay_run(on.replay, NU
 static tide_status device_info(void* s) { return tide_machine_device_info(on.machine, 0, s); }
 static tide_status probe(void* s) { return tide_machine_probe(on.machine, 0, TIDE_FEATURE_RDMA, s); }
 static tide_status pointer_info(void* s) { return tide_machine_pointer_info(on.machine, &on, s); }
+static tide_status budget_set(void* s) { return tide_device_budget_set(on.device, "tag", s); }
+static tide_status budget_get(void* s) { return tide_device_budget_get(on.device, "tag", s); }
+static tide_status budget_stats(void* s) { return tide_device_budget_stats(on.device, "tag", s); }
 static tide_status cpu_stats(void* s) { return tide_cpu_get_stats(on.cpu, s); }
 static tide_status device_stats(void* s) { return tide_device_get_stats(on.device, s); }
 static tide_status pinned_stats(void* s) { return tide_pinned_get_stats(on.pinned, s); }
@@ -369,6 +372,9 @@ static const sized_row rows[] = {
   ROW(pool_options, tide_pool_options, TIDE_POOL_OPTIONS_INIT),
   ROW(scope, tide_scope, TIDE_SCOPE_INIT),
   ROW(tag_stats, tide_tag_stats, TIDE_TAG_STATS_INIT),
+  ROW(budget_set, tide_budget, TIDE_BUDGET_INIT),
+  ROW(budget_get, tide_budget, TIDE_BUDGET_INIT),
+  ROW(budget_stats, tide_budget_stats, TIDE_BUDGET_STATS_INIT),
   ROW(park_options, tide_park_options, TIDE_PARK_OPTIONS_INIT),
   ROW(unpark_options, tide_unpark_options, TIDE_UNPARK_OPTIONS_INIT),
   ROW(park_result, tide_park_result, TIDE_PARK_RESULT_INIT),

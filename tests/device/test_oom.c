@@ -15,6 +15,8 @@ static tide_oom oom_of_extremes(void) {
   oom.private_idle_bytes = UINT64_MAX / 4;
   oom.reserved_bytes = UINT64_MAX;
   oom.pending_bytes = oom.largest_idle_bytes = UINT64_MAX;
+  oom.tag_limit = oom.tag_reserved_bytes = oom.guaranteed_bytes = UINT64_MAX;
+  memset(oom.tag, 't', sizeof oom.tag - 1);
   oom.rung_count = TIDE_OOM_RUNGS;
   for (uint32_t i = 0; i < TIDE_OOM_RUNGS; ++i) {
     oom.rungs[i] = (tide_oom_rung){ "gave back idle segments of all pools, large and small", UINT64_MAX };

@@ -101,6 +101,8 @@ bool tide__labels_find(void* owner, tide_pool number, tide_pool_label* out);
 // Runs the callbacks that release memory; true if one of them says that it did.
 bool tide__observers_reclaim(tide_device_cache* device);
 void tide__observers_oom(tide_device_cache* device, const tide_oom* oom);
+// Runs the callbacks of pressure, unless the thread is inside one; false if there are none.
+bool tide__observers_press(tide_device_cache* device, const tide_pressure* pressure);
 
 // ---------------------------------------------------------------------------------------------------
 // pool.c
@@ -134,6 +136,10 @@ static inline void tide__pool_leave(tide_device_cache* device, tide__pool* pool)
 static inline bool tide__pool_is_away(const tide__pool* pool) {
   return pool->parked != NULL || pool->is_moving;
 }
+// Are its contents on their way, and not all streams wait for them? The caller has the gate.
+static inline bool tide__pool_is_arriving(const tide_device_cache* device, const tide__pool* pool) {
+  return pool->arrival_number > tide__max(device->arrival_over, device->arrival_all);
+}
 static inline const char* tide__pool_tag(tide__pool* pool) { return tide__load_relaxed(&pool->tag); }
 // Drops private pools that have neither users nor memory.
 void tide__pool_drop_unused(tide_device_cache* device);
@@ -146,6 +152,26 @@ tide_status tide__tag_check(const char* call, const char* tag);
 bool tide__tag_covers(const char* tag, const char* other);
 // The same text, which stays as long as the allocator; "" for NULL.
 tide_status tide__tag_keep(tide_device_cache* device, const char* call, const char* tag, const char** out);
+
+// ---------------------------------------------------------------------------------------------------
+// tag_tree.c
+
+// The record of a text that tide__tag_keep() gave; NULL if there is none, or for "".
+tide__tag* tide__tag_find(tide_device_cache* device, const char* kept);
+// The same, made if it is new; NULL for "". Errors: TIDE_ERR_NO_MEMORY.
+tide_status tide__tag_make(tide_device_cache* device, const char* kept, tide__tag** out);
+void tide__tags_free(tide_device_cache* device);
+static inline tide__tag* tide__tags_first(tide_device_cache* device) {
+  return tide__load_acquire(&device->tags);  // pairs with tide__tag_make
+}
+static inline tide__tag* tide__pool_tag_record(tide__pool* pool) {
+  return tide__load_relaxed(&pool->tag_record);
+}
+// Is a tag the same as another one, or below it? Everything is below NULL.
+static inline bool tide__tag_is_under(const tide__tag* tag, const tide__tag* other) {
+  while (tag != NULL && tag != other) tag = tag->parent;
+  return tag == other;
+}
 
 // ---------------------------------------------------------------------------------------------------
 // lane.c: lanes; block.c: blocks in chains

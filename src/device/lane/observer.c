@@ -32,6 +32,11 @@ tide_status tide_device_observe_reclaim(tide_device_cache* device, tide_reclaim_
   return observer_attach(device, TIDE__OBSERVE_RECLAIM, (tide__observer_fn)function, user, out);
 }
 
+tide_status tide_device_observe_pressure(tide_device_cache* device, tide_pressure_fn function, void* user,
+                                         tide_observer* out) {
+  return observer_attach(device, TIDE__OBSERVE_PRESSURE, (tide__observer_fn)function, user, out);
+}
+
 tide_status tide_device_detach(tide_device_cache* device, tide_observer observer) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_detach: no device");
   return tide__observers_detach(&device->history.observers, "device_detach", observer);
@@ -61,4 +66,29 @@ bool tide__observers_reclaim(tide_device_cache* device) {
   tide__history_tell(&device->history);
   tide__observers_call(&device->history.observers, TIDE__OBSERVE_RECLAIM, invoke_reclaim, &round);
   return round.has_released;
+}
+
+// Callbacks of pressure run one at a time in a thread: they may make requests.
+static _Thread_local bool is_pressed;
+
+typedef struct pressure_round {
+  tide_device_cache* device;
+  const tide_pressure* pressure;
+  bool has_called;
+} pressure_round;
+
+static void invoke_pressure(tide__observer_fn function, void* user, void* argument) {
+  pressure_round* const round = argument;
+  round->has_called = true;
+  ((tide_pressure_fn)function)(user, round->device, round->pressure);
+}
+
+bool tide__observers_press(tide_device_cache* device, const tide_pressure* pressure) {
+  pressure_round round = { device, pressure, false };
+  if (is_pressed) return false;
+  is_pressed = true;
+  tide__history_tell(&device->history);
+  tide__observers_call(&device->history.observers, TIDE__OBSERVE_PRESSURE, invoke_pressure, &round);
+  is_pressed = false;
+  return round.has_called;
 }

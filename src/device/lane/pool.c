@@ -29,7 +29,12 @@ void tide__pool_init(tide__pool* pool, const tide_pool_options* options) {
   pool->options = *options;
   pool->options.tag = NULL;  // borrowed during the call
   tide__store_relaxed(&pool->tag, "");
+  tide__store_relaxed(&pool->tag_record, NULL);
   tide__store_relaxed(&pool->is_captured, 0);
+  tide__store_relaxed(&pool->is_arriving, 0);
+  tide__store_relaxed(&pool->is_tracked, 0);
+  pool->arrival_number = 0;
+  pool->floor_bytes = 0;
   pool->is_raw = options->is_plain || options->segment_alloc != NULL;
   tide__store_relaxed(&pool->no_split, options->no_split);
   tide__store_relaxed(&pool->backup, options->backup);
@@ -116,12 +121,15 @@ tide_status tide_device_pool_new(tide_device_cache* device, const tide_pool_opti
   TIDE_TRY(backup_check("device_pool_new", whole.backup));
   TIDE__REQUIRE_OWN(device, "device_pool_new");
   const char* tag = NULL;
+  tide__tag* record = NULL;
   TIDE_TRY(tide__tag_keep(device, "device_pool_new", whole.tag, &tag));
+  TIDE_TRY(tide__tag_make(device, tag, &record));
   if (tide__device_options(device)->plain_pools) whole.is_plain = true;
   tide__pool* const pool = tide__pool_of(tide__pools_take_record(&device->pools));
   TIDE_REQUIRE(pool != NULL, TIDE_ERR_NO_MEMORY, "device_pool_new: no memory for the record of a pool");
   tide__pool_init(pool, &whole);
   tide__store_relaxed(&pool->tag, tag);
+  tide__store_relaxed(&pool->tag_record, record);
   *out = tide__pools_add(&device->pools, &pool->base, whole.label);
   return TIDE_OK;
 }

@@ -56,9 +56,11 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_tag(tide_device_cache* d
                                                             const char* tag) {
   tide__pool_base* found = NULL;
   const char* kept = NULL;
+  tide__tag* record = NULL;
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_pool_set_tag: no device");
   TIDE__REQUIRE_OWN(device, "device_pool_set_tag");
   TIDE_TRY(tide__tag_keep(device, "device_pool_set_tag", tag, &kept));
+  TIDE_TRY(tide__tag_make(device, kept, &record));
   (void)tide__gate_enter(device);  // pools are parked by their tags
   const tide_status status = tide__pools_lock(&device->pools, pool, false, "device_pool_set_tag", &found);
   bool is_parked = false;
@@ -66,6 +68,7 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_tag(tide_device_cache* d
     tide__pool* const own = tide__pool_of(found);
     is_parked = own->parked != NULL || own->is_moving;
     if (!is_parked) tide__store_relaxed(&own->tag, kept);
+    if (!is_parked) tide__store_relaxed(&own->tag_record, record);
     tide__mutex_unlock(&device->pools_lock);
   }
   tide__gate_leave(device);

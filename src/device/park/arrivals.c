@@ -5,6 +5,7 @@
 // it is handed out. So only streams that must exist are called when an arrival begins; each other stream
 // waits at its next request, when it exists. Until the arrival is over, a detour leads requests here.
 #include "core/capture.h"
+#include "device/park/carrier.h"
 #include "device/park/park.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -107,6 +108,19 @@ tide_status tide__streams_find(tide_device_cache* device, const tide_stream* mor
   return status;
 }
 
+tide_status tide__streams_take(tide_device_cache* device, const tide_stream* streams, size_t count,
+                               tide__stream_set* out) {
+  tide_status status = TIDE_OK;
+  *out = (tide__stream_set){ NULL, 0, 0 };
+  for (size_t i = 0; i < count && status == TIDE_OK; i++) {
+    if (!set_add(out, streams[i])) status = set_grow(device, out);
+    if (status == TIDE_OK) (void)set_add(out, streams[i]);
+  }
+  if (status == TIDE_OK) status = set_check(device, out);
+  if (status != TIDE_OK) tide__streams_free(device, out);
+  return status;
+}
+
 void tide__streams_free(tide_device_cache* device, tide__stream_set* set) {
   tide__heap_release(device->heap, set->streams, set->capacity, sizeof *set->streams);
   *set = (tide__stream_set){ NULL, 0, 0 };
@@ -117,6 +131,7 @@ void tide__streams_free(tide_device_cache* device, tide__stream_set* set) {
 
 static void arrival_end(tide_device_cache* device) {
   device->arrival = NULL;
+  device->arrival_over = device->arrival_number;
   tide__detour(device, TIDE__HAS_ARRIVAL, false);
 }
 
@@ -141,6 +156,17 @@ tide_status tide__arrival_wait(tide_device_cache* device) {
   return status;
 }
 
+tide_status tide__arrival_wait_for(tide_device_cache* device, uint64_t number) {
+  if (device->arrival == NULL || number <= device->arrival_over) return TIDE_OK;
+  if (number >= device->arrival_number) return tide__arrival_wait(device);
+  const tide__relaxed relaxed = tide__relax_or_not(device->machine);
+  const tide_status status =
+      tide_machine_event_synchronize(device->machine, *tide__arrival_place(device, number));
+  tide__relax_end(&relaxed);
+  if (status == TIDE_OK) device->arrival_over = number;
+  return status;
+}
+
 // The lanes whose streams wait now need not do so at their next request.
 static void pool_note_arrival(tide_device_cache* device, tide__pool* pool, const tide__stream_set* set) {
   tide__lane* lane = tide__lane_next(device, pool, NULL);
@@ -156,7 +182,7 @@ void tide__arrival_note(tide_device_cache* device, tide_event event) {
   device->arrival_number++;
 }
 
-tide_status tide__arrival_begin(tide_device_cache* device, const tide__stream_set* set) {
+tide_status tide__arrival_begin_for(tide_device_cache* device, const tide__stream_set* set) {
   if (device->arrival == NULL) return TIDE_OK;
   const tide_error before = *tide_last_error();
   tide_status status = TIDE_OK;
@@ -171,16 +197,23 @@ tide_status tide__arrival_begin(tide_device_cache* device, const tide__stream_se
   for (tide__pool* pool = &device->default_pool; pool != NULL; pool = tide__pool_next(device, &at)) {
     pool_note_arrival(device, pool, set);
   }
+  return TIDE_OK;
+}
+
+tide_status tide__arrival_begin(tide_device_cache* device, const tide__stream_set* set) {
+  TIDE_TRY(tide__arrival_begin_for(device, set));
+  if (device->arrival == NULL) return TIDE_OK;
+  device->arrival_all = device->arrival_number;
   tide__detour(device, TIDE__HAS_ARRIVAL, true);
   return TIDE_OK;
 }
 
 // A captured stream cannot wait for work outside of its capture, so the host waits.
-static tide_status stream_await(tide_device_cache* device, tide_stream stream) {
+static tide_status stream_await(tide_device_cache* device, tide_stream stream, uint64_t number) {
   const tide_error before = *tide_last_error();
   const bool can_wait = tide__capture_is_outside(device->machine, device->index, stream);
-  if (can_wait &&
-      tide_machine_stream_wait(device->machine, device->index, stream, device->arrival) == TIDE_OK)
+  if (can_wait && tide_machine_stream_wait(device->machine, device->index, stream,
+                                           *tide__arrival_place(device, number)) == TIDE_OK)
     return TIDE_OK;
   tide__error_restore(&before);
   return tide__arrival_wait(device);
@@ -195,11 +228,17 @@ tide_status tide__arrival_await(tide_device_cache* device, tide__pool* pool, tid
   if (is_external && pool == &device->default_pool) return TIDE_OK;
   TIDE_TRY(tide__lane_find(device, pool, stream, &lane));
   (void)tide__gate_enter(device);
-  const bool has_waited = !is_external && lane->arrival_number == device->arrival_number;
-  if (!tide__arrival_is_over(device) && !has_waited) {
-    status = stream_await(device, stream);
-    if (status == TIDE_OK) lane->arrival_number = device->arrival_number;
+  const uint64_t number = tide__max(device->arrival_all, pool->arrival_number);
+  const bool has_waited = !is_external && lane->arrival_number >= number;
+  if (tide__arrival_is_over(device)) tide__store_relaxed(&pool->is_arriving, 0);
+  else if (!has_waited) {
+    status = tide__arrival_join(device, stream, number);
+    if (status == TIDE_OK) lane->arrival_number = number;
   }
   tide__gate_leave(device);
   return status;
+}
+
+tide_status tide__arrival_join(tide_device_cache* device, tide_stream stream, uint64_t number) {
+  return number > device->arrival_over ? stream_await(device, stream, number) : TIDE_OK;
 }

@@ -72,7 +72,7 @@ static void events_free(tide_device_cache* device, const tide_event* events, siz
 
 static void carrier_close(tide_device_cache* device, const tide__carrier* carrier) {
   events_free(device, &carrier->all, 1);
-  events_free(device, &carrier->done, 1);
+  events_free(device, carrier->done, TIDE__CARRIER_ARRIVALS);
   events_free(device, carrier->groups, TIDE__CARRIER_EVENTS);
   events_free(device, carrier->slots, TIDE__CARRIER_SLOTS);
   if (carrier->stream == NULL) return;

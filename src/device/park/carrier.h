@@ -10,13 +10,13 @@
 // ---------------------------------------------------------------------------------------------------
 // carrier.c
 
-enum { TIDE__CARRIER_EVENTS = 64, TIDE__CARRIER_SLOTS = 32 };
+enum { TIDE__CARRIER_EVENTS = 64, TIDE__CARRIER_SLOTS = 32, TIDE__CARRIER_ARRIVALS = 4 };
 
 // Kept by the allocator. Events are made when they are needed.
 typedef struct tide__carrier {
   tide_stream stream;
-  tide_event all;   // behind the work of the device
-  tide_event done;  // behind the last fetch
+  tide_event all;                           // behind the work of the device
+  tide_event done[TIDE__CARRIER_ARRIVALS];  // behind the last fetches, by the number of their arrival
   tide_event groups[TIDE__CARRIER_EVENTS];
   tide_event slots[TIDE__CARRIER_SLOTS];
   tide__store* ring;  // owned; NULL: none
@@ -25,6 +25,12 @@ typedef struct tide__carrier {
 
 // Makes the stream. If waiting for copies failed before, waits again.
 tide_status tide__carrier_open(tide_device_cache* device);
+// The event of an arrival, or of one of the last that is not before it.
+static inline tide_event* tide__arrival_place(tide_device_cache* device, uint64_t number) {
+  const uint64_t last = device->arrival_number;
+  const bool is_kept = number + TIDE__CARRIER_ARRIVALS > last;
+  return &device->carrier->done[(is_kept ? number : last + 1) % TIDE__CARRIER_ARRIVALS];
+}
 // Makes an event of the carrier, if need be, and records the end of its stream.
 tide_status tide__carrier_mark(tide_device_cache* device, tide_event* event);
 // Waits for the work that is queued on the device and its peers.

@@ -52,8 +52,9 @@ static tide_status groups_queue(tide__cargo_trip* trip) {
 static tide_status way_finish(tide__cargo_trip* trip, tide_event* out_done) {
   if (trip->copied_bytes == 0 && !trip->is_relayed) return TIDE_OK;
   if (trip->is_relayed) return tide__way_close(trip);
-  TIDE_TRY(tide__carrier_mark(trip->device, &trip->device->carrier->done));
-  *out_done = trip->device->carrier->done;
+  tide_event* const done = tide__arrival_place(trip->device, trip->device->arrival_number + 1);
+  TIDE_TRY(tide__carrier_mark(trip->device, done));
+  *out_done = *done;
   return TIDE_OK;
 }
 

@@ -58,6 +58,10 @@ typedef struct tide__cargo {
   // When they are fetched, adjacent parcels become one handle of up to so many bytes; 0: as they were.
   uint64_t handle_bytes;
   uint64_t group_bytes;  // of adjacent parcels that are mapped or unmapped in one call; 0: 32 MiB
+  bool is_saved;         // the store has the contents: sending them copies nothing
+  // Sending waits for these events instead of all work of the device; NULL: for all work.
+  const tide_event* events;
+  size_t event_count;
 } tide__cargo;
 
 typedef struct tide__cargo_count {
@@ -72,10 +76,10 @@ typedef struct tide__cargo_count {
 tide_status tide__cargo_send(tide_device_cache* device, tide__cargo* cargo, tide__cargo_count* out);
 
 // Fetches all parcels that are away: makes and maps memory with access for the device and its peers, and
-// copies contents back. On failure, those that it fetched are away again, and the store still has everything.
-// With `handle_bytes`, the first parcel of those that became one has all of their bytes; the others have 0.
-// `*out_done` is an event behind the last copy, NULL: the contents are there. The allocator owns the event,
-// and the next fetch records it again. The store must live until it has passed.
+// copies contents back. On failure, those that it fetched are away again, and the store still has
+// everything. With `handle_bytes`, the first parcel of those that became one has all of their bytes; the
+// others have 0. `*out_done` is an event behind the last copy, NULL: the contents are there. The allocator
+// owns the event, and a later fetch records it again. The store must live until it has passed.
 tide_status tide__cargo_fetch(tide_device_cache* device, tide__cargo* cargo, tide__cargo_count* out,
                               tide_event* out_done);
 
@@ -100,6 +104,7 @@ typedef struct tide__backup {
   tide__content* contents;    // owned; what it has, by address
   size_t content_count;
   size_t content_capacity;
+  uint64_t print;  // of the blocks that the contents are of: see tide__freight
 } tide__backup;
 
 // Which backup a call wants.
@@ -144,6 +149,9 @@ typedef struct tide__stream_set {
 // Errors: TIDE_ERR_CAPTURE if one of them is captured; TIDE_ERR_NO_MEMORY.
 tide_status tide__streams_find(tide_device_cache* device, const tide_stream* more, size_t more_count,
                                tide__stream_set* out);
+// Only the streams of the list. Errors: the same.
+tide_status tide__streams_take(tide_device_cache* device, const tide_stream* streams, size_t count,
+                               tide__stream_set* out);
 void tide__streams_free(tide_device_cache* device, tide__stream_set* set);
 // Contents are there when an event has passed; NULL: they are there now. The caller has the gate, as for the
 // next three.
@@ -151,10 +159,16 @@ void tide__arrival_note(tide_device_cache* device, tide_event event);
 // Makes streams wait for all contents that are on their way. Other streams wait at their next request. Where
 // a stream cannot wait, the host does.
 tide_status tide__arrival_begin(tide_device_cache* device, const tide__stream_set* set);
+// The same for some streams: others wait for themselves, or need not wait. Only requests in the pool that
+// is arriving wait: see is_arriving.
+tide_status tide__arrival_begin_for(tide_device_cache* device, const tide__stream_set* set);
+// Makes a stream wait for the arrival with a number, if that is not over.
+tide_status tide__arrival_join(tide_device_cache* device, tide_stream stream, uint64_t number);
 // Has everything arrived?
 bool tide__arrival_is_over(tide_device_cache* device);
-// Waits for it on the host.
+// Waits for it on the host, or for all up to one.
 tide_status tide__arrival_wait(tide_device_cache* device);
+tide_status tide__arrival_wait_for(tide_device_cache* device, uint64_t number);
 // Makes the stream of a request wait, if it does not yet. With no gate.
 tide_status tide__arrival_await(tide_device_cache* device, tide__pool* pool, tide_stream stream,
                                 bool is_external);

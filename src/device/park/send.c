@@ -139,6 +139,17 @@ static void groups_recover(tide__cargo_trip* trip, size_t gone) {
   tide__error_restore(&before);
 }
 
+// Waits until no work uses the memory.
+static tide_status memory_quiesce(const tide__cargo_trip* trip) {
+  tide_device_cache* const device = trip->device;
+  const tide__cargo* const cargo = trip->cargo;
+  if (cargo->events == NULL || device->peer_count > 0) return tide__carrier_quiesce(device);
+  for (size_t i = 0; i < cargo->event_count; i++) {
+    TIDE_TRY(tide_machine_event_synchronize(device->machine, cargo->events[i]));
+  }
+  return TIDE_OK;
+}
+
 // Closing the way can fail after everything has gone. Then its copies are over, and only the ring stays.
 static tide_status trip_send(tide__cargo_trip* trip) {
   tide_device_cache* const device = trip->device;
@@ -147,12 +158,12 @@ static tide_status trip_send(tide__cargo_trip* trip) {
   TIDE_TRY(tide__orphans_reserve(device, trip->cargo->parcel_count));
   TIDE_TRY(giver_start(&giver, device, trip->cargo->parcel_count));
   tide_status status = tide__way_open(trip, false);
-  if (status == TIDE_OK) status = tide__carrier_quiesce(device);
+  if (status == TIDE_OK) status = memory_quiesce(trip);
   if (status == TIDE_OK) status = groups_send(trip, &giver, &gone);
   giver_end(&giver);
   tide_error before;
   tide__error_keep(&before);
-  tide__ignore(tide__way_close(trip));
+  if (!trip->cargo->is_saved) tide__ignore(tide__way_close(trip));
   tide__error_restore(&before);
   if (status != TIDE_OK) groups_recover(trip, gone);
   return status;

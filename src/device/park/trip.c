@@ -114,6 +114,10 @@ static tide_status way_plan(tide__cargo_trip* trip) {
   return TIDE_OK;
 }
 
+static bool has_nothing_to_do(const tide__cargo_trip* trip) {
+  return trip->cargo->is_saved && !trip->is_fetch;
+}
+
 tide_status tide__way_open(tide__cargo_trip* trip, bool is_fetch) {
   tide__store* const store = trip->cargo->store;
   trip->is_fetch = is_fetch;
@@ -121,7 +125,7 @@ tide_status tide__way_open(tide__cargo_trip* trip, bool is_fetch) {
   trip->copied_bytes = 0;
   pieces_rewind(trip);
   TIDE_TRY(tide__carrier_open(trip->device));
-  if (store == NULL) return TIDE_OK;
+  if (store == NULL || has_nothing_to_do(trip)) return TIDE_OK;
   TIDE_TRY(tide__store_open(store));
   if (tide__store_is_direct(store)) return TIDE_OK;
   trip->is_relayed = true;
@@ -182,7 +186,8 @@ static tide_status piece_copy(tide__cargo_trip* trip, const cargo_piece* piece) 
 
 tide_status tide__way_carry(tide__cargo_trip* trip, tide__cargo_group* group) {
   cargo_piece piece;
-  while (trip->cargo->store != NULL && piece_next(trip, group, &piece)) {
+  const bool has_copies = trip->cargo->store != NULL && !has_nothing_to_do(trip);
+  while (has_copies && piece_next(trip, group, &piece)) {
     TIDE_TRY(piece_copy(trip, &piece));
     group->is_marked = true;
   }

@@ -32,12 +32,37 @@ typedef struct oom_step_list {
 } oom_step_list;
 static _Thread_local oom_step_list oom_steps;
 
+// What budgets had to do with it.
+typedef struct oom_budget {
+  const char* tag;  // whose limit is in the way; "": none
+  uint64_t limit;
+  uint64_t reserved;
+  uint64_t guaranteed;
+} oom_budget;
+static _Thread_local oom_budget oom_budgets = { "", 0, 0, 0 };
+
 const tide_oom* tide_device_last_oom(void) { return &last_oom; }
 
 // ---------------------------------------------------------------------------------------------------
 // Steps
 
-void tide__oom_begin(void) { oom_steps.count = 0; }
+void tide__oom_begin(void) {
+  oom_steps.count = 0;
+  oom_budgets = (oom_budget){ "", 0, 0, 0 };
+}
+
+void tide__oom_note_budgets(const tide__request* request) {
+  tide_device_cache* const device = request->device;
+  const tide__want want = { request->pool, request->segment_bytes };
+  if (!tide__budgets_exist(device)) return;
+  const tide__lack lack = tide__budget_lack(device, &want, 1, NULL);
+  const tide__device_level level = tide__budgets_measure(device, NULL, 0);
+  oom_budgets = (oom_budget){ "", 0, 0, level.basis - level.reserved };
+  if (lack.tag == NULL) return;
+  oom_budgets.tag = lack.tag->text;
+  oom_budgets.limit = lack.tag->budget.limit;
+  oom_budgets.reserved = lack.tag->reserved;
+}
 
 // What is in use: the less, the more there is for others.
 static uint64_t oom_in_use(tide_device_cache* device) {
@@ -49,15 +74,18 @@ static uint64_t oom_in_use(tide_device_cache* device) {
   return (uint64_t)(active + reserved);
 }
 
+static void oom_steps_add(const char* name, uint64_t before, uint64_t after) {
+  if (oom_steps.count == TIDE_OOM_RUNGS) return;
+  oom_steps.rungs[oom_steps.count++] = (tide_oom_rung){ name, before > after ? before - after : 0 };
+}
+
 static tide_status oom_try(const tide__rung* rung, tide__request* request, tide__block** out) {
   const uint64_t before = oom_in_use(request->device);
   const oom_step_list steps = oom_steps;
   const tide_status status = rung->climb(request, out);
   const uint64_t after = oom_in_use(request->device);
   oom_steps = steps;  // an observer of an end may have made requests of its own
-  if (oom_steps.count < TIDE_OOM_RUNGS) {
-    oom_steps.rungs[oom_steps.count++] = (tide_oom_rung){ rung->name, before > after ? before - after : 0 };
-  }
+  oom_steps_add(rung->name, before, after);
   return status;
 }
 
@@ -65,6 +93,20 @@ tide_status tide__oom_climb(const tide__rung* rungs, size_t count, tide__request
                             tide__block** out) {
   for (size_t i = 0; i < count && *out == NULL; i++) TIDE_TRY(oom_try(&rungs[i], request, out));
   return *out != NULL ? TIDE_OK : TIDE_ERR_NO_MEMORY;
+}
+
+// The callbacks and the second attempt may make requests that fail, in this thread.
+tide_status tide__oom_press(tide__request* request, tide__again_fn again, tide__block** out) {
+  const oom_step_list steps = oom_steps;
+  const tide_pressure pressure = { sizeof pressure, request->rounded, tide__pool_tag(request->pool),
+                                   oom_budgets.tag };
+  const uint64_t before = oom_in_use(request->device);
+  if (!tide__observers_press(request->device, &pressure)) return TIDE_ERR_NO_MEMORY;
+  const uint64_t after = oom_in_use(request->device);
+  const tide_status status = again(request, out);
+  oom_steps = steps;
+  oom_steps_add("callbacks", before, after);
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -140,7 +182,7 @@ static void pins_of_pool(tide_oom* oom, tide_device_cache* device, tide__pool* p
 // ---------------------------------------------------------------------------------------------------
 // The text
 
-enum { OOM_NAME = 64 };  // bytes shown of the name of a machine
+enum { OOM_NAME = 64, OOM_TAG = 80 };  // bytes shown of the name of a machine, and of a tag
 
 typedef struct oom_text {
   char* text;
@@ -187,6 +229,13 @@ void tide__oom_write(tide_oom* oom, const char* machine) {
   say(&t, "The request was for %s; %s wait for work on other streams; the largest idle block here has %s.",
       tide_size_text(oom->requested_bytes, a), tide_size_text(oom->pending_bytes, b),
       tide_size_text(oom->largest_idle_bytes, (char[TIDE_SIZE_TEXT]){ 0 }));
+  if (oom->tag[0] != '\0') {
+    say(&t, " The tag \"%.*s\" has %s of %s.", OOM_TAG, oom->tag, tide_size_text(oom->tag_reserved_bytes, a),
+        tide_size_text(oom->tag_limit, b));
+  }
+  if (oom->guaranteed_bytes > 0) {
+    say(&t, " %s are kept for guarantees.", tide_size_text(oom->guaranteed_bytes, a));
+  }
   for (uint32_t i = 0; i < oom->rung_count; i++) {
     say(&t, "%s %s: %s", i == 0 ? " Tried:" : ";", oom->rungs[i].name,
         tide_size_text(oom->rungs[i].yielded_bytes, a));
@@ -256,6 +305,10 @@ static void oom_measure(const tide__request* request, tide_oom* oom) {
   oom->largest_idle_bytes = largest_idle_bytes(request);
   oom->rung_count = oom_steps.count;
   for (uint32_t i = 0; i < oom_steps.count; i++) oom->rungs[i] = oom_steps.rungs[i];
+  oom->tag_limit = oom_budgets.limit;
+  oom->tag_reserved_bytes = oom_budgets.reserved;
+  oom->guaranteed_bytes = oom_budgets.guaranteed;
+  (void)snprintf(oom->tag, sizeof oom->tag, "%s", oom_budgets.tag);
   pins_of_pool(oom, device, request->pool);
 }
 

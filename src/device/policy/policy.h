@@ -6,6 +6,7 @@
 #ifndef TIDEMARK_SRC_DEVICE_POLICY_POLICY_H
 #define TIDEMARK_SRC_DEVICE_POLICY_POLICY_H
 
+#include "device/budget/budget.h"
 #include "device/segment/segment.h"
 #include "device/stream/stream.h"
 
@@ -67,6 +68,10 @@ tide_status tide__reclaim_pool(tide_device_cache* device, tide__pool* pool,
 tide_status tide__reclaim_all(tide_device_cache* device, const tide__call_context* context);
 // Gives back idle memory until at least so many bytes less are reserved, as far as there is some.
 tide_status tide__reclaim_some(tide_device_cache* device, uint64_t bytes, const tide__call_context* context);
+// The same in one pool, which may have users; the caller is a guest of it. At least its `floor_bytes` stay
+// reserved.
+tide_status tide__reclaim_pool_some(tide_device_cache* device, tide__pool* pool, uint64_t bytes,
+                                    const tide__call_context* context);
 tide_status tide__reclaim_available(const tide__request* request, bool* out_enough);
 tide_status tide__reclaim_by_age(const tide__request* request);
 
@@ -90,6 +95,12 @@ typedef struct tide__rung {
 } tide__rung;
 // Tries rungs until one yields a block, and notes what each did. Returns TIDE_ERR_NO_MEMORY after the last.
 tide_status tide__oom_climb(const tide__rung* rungs, size_t count, tide__request* request, tide__block** out);
+// Notes whose budget is in the way of a request, for the report. The caller has the gate.
+void tide__oom_note_budgets(const tide__request* request);
+// Calls the callbacks of pressure, if there are any, and then `again`. The report has the steps that were
+// tried before, and what the callbacks found. With no gate.
+typedef tide_status (*tide__again_fn)(tide__request* request, tide__block** out);
+tide_status tide__oom_press(tide__request* request, tide__again_fn again, tide__block** out);
 // Reports that a request failed for lack of memory, calls observers, and returns TIDE_ERR_NO_MEMORY.
 tide_status tide__oom_report(const tide__request* request);
 // Writes the text of a report from its numbers, in the words of PyTorch on the machine "cuda".

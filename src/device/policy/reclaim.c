@@ -227,6 +227,7 @@ static bool pool_keeps_idle(tide_device_cache* device, tide__pool* pool) {
 typedef struct pool_walk {
   tide__pool_cursor at;
   bool has_default;  // the default one comes first
+  bool is_request;   // pools whose tags have guarantees are left out: they give way by the rules of budgets
 } pool_walk;
 
 static tide__pool* pool_walk_next(tide_device_cache* device, pool_walk* walk) {
@@ -234,7 +235,8 @@ static tide__pool* pool_walk_next(tide_device_cache* device, pool_walk* walk) {
   walk->has_default = false;
   if (is_default) return &device->default_pool;
   tide__pool* pool = tide__pool_next(device, &walk->at);
-  while (pool != NULL && pool_keeps_idle(device, pool)) {
+  while (pool != NULL &&
+         (pool_keeps_idle(device, pool) || (walk->is_request && tide__pool_is_guaranteed(pool)))) {
     pool = tide__pool_next(device, &walk->at);
   }
   return pool;
@@ -255,7 +257,7 @@ static tide_status reclaim(tide_device_cache* device, pool_walk walk, const tide
 }
 
 tide_status tide__reclaim_all(tide_device_cache* device, const tide__call_context* context) {
-  return reclaim(device, (pool_walk){ .has_default = true }, context);
+  return reclaim(device, (pool_walk){ .has_default = true, .is_request = true }, context);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -321,6 +323,19 @@ static tide_status reclaim_some(tide_device_cache* device, pool_walk pools, uint
   return status;
 }
 
+// Raw segments do not heed the floor of a pool.
+tide_status tide__reclaim_pool_some(tide_device_cache* device, tide__pool* pool, uint64_t bytes,
+                                    const tide__call_context* context) {
+  tide__block* list = NULL;
+  TIDE_TRY(pool_prepare(device, pool));
+  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
+  pool_take_idle(device, pool, &list);
+  const tide_status status =
+      list_give(device, list_reverse(list_sort(list)), reserved - tide__min(reserved, bytes), context);
+  pool_drop_unmapped(device, pool);
+  return status;
+}
+
 // Gives back idle memory until at most `keep_bytes` are left.
 static tide_status reclaim_to(tide_device_cache* device, pool_walk pools, uint64_t keep_bytes,
                               const tide__call_context* context) {
@@ -337,7 +352,7 @@ static tide_status reclaim_to(tide_device_cache* device, pool_walk pools, uint64
 tide_status tide__reclaim_some(tide_device_cache* device, uint64_t bytes, const tide__call_context* context) {
   tide__gate_settle(device);
   tidy(device);
-  return reclaim_some(device, (pool_walk){ .has_default = true }, bytes, context);
+  return reclaim_some(device, (pool_walk){ .has_default = true, .is_request = true }, bytes, context);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -443,7 +458,7 @@ static tide_status collection_pass(collection* c, bool* out_any) {
 static void collection_gather(collection* c, bool is_everywhere) {
   tide__block** end = &c->idle;
   tide__pool* pool = NULL;
-  pool_walk walk = { .has_default = true };
+  pool_walk walk = { .has_default = true, .is_request = true };
   if (!is_everywhere) collection_add(c, &c->device->default_pool, false, &end);
   while (is_everywhere && (pool = pool_walk_next(c->device, &walk)) != NULL) {
     const bool is_small_first = pool != &c->device->default_pool;

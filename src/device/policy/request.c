@@ -78,6 +78,7 @@ tide_status tide__rung_borrow(tide__request* request, tide__block** out) {
   tide__pool* pool = tide__pool_next(device, &at);
   for (; pool != NULL && *out == NULL; pool = tide__pool_next(device, &at)) {
     if (!tide__load_relaxed(&pool->use_on_oom) || tide__pool_is_away(pool)) continue;
+    if (tide__pool_is_arriving(device, pool)) continue;  // the stream of the request does not wait for that
     tide__request inner = *request;
     inner.pool = pool;
     inner.is_borrowing = true;

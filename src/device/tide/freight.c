@@ -115,6 +115,17 @@ static void block_add_locked(tide__freight* freight, const tide__freight_home* h
       (tide__content){ .address = block->address, .bytes = bytes, .offset = offset };
 }
 
+static uint64_t print_mix(uint64_t print, uint64_t value) {
+  const uint64_t mixed = (print ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+  return mixed ^ mixed >> 32;
+}
+
+// Each time a block is handed out, it gets another handle.
+static void print_add_locked(tide__freight* freight, const tide__block* block) {
+  const uint64_t handle = (uint64_t)tide__load_relaxed(&block->slot.generation) << 32 | block->slot.index;
+  freight->print = print_mix(print_mix(freight->print, block->address), handle);
+}
+
 // Blocks are joined over gaps of idle memory, but not over addresses without memory.
 static void home_add_contents_locked(tide__freight* freight, tide__freight_home* home) {
   uint64_t from = 0;
@@ -122,6 +133,7 @@ static void home_add_contents_locked(tide__freight* freight, tide__freight_home*
   for (const tide__block* block = home->segment->head; block != NULL; block = block->next) {
     if (block->state == TIDE__BLOCK_UNMAPPED) from = tide__block_end(block);
     if (block->state != TIDE__BLOCK_ALLOCATED) continue;
+    print_add_locked(freight, block);
     block_add_locked(freight, home, block, from, 0);
   }
   home->content_count = freight->content_count - home->content;

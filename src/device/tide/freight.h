@@ -37,6 +37,9 @@ typedef struct tide__freight {
   size_t content_count;
   size_t content_capacity;
   uint64_t block_bytes;  // of the blocks that are handed out
+  // Differs from that of another freight if one of the blocks is not the same: another one at the same
+  // place, too.
+  uint64_t print;
 } tide__freight;
 
 void tide__freight_free(tide__freight* freight);

@@ -76,17 +76,20 @@ void tide__home_hollow_locked(tide__block* block, uint64_t from, uint64_t to) {
   if (block->next == NULL) block->segment->home->top = block;
 }
 
-// The handles of a range that go: from its high end, until at most `target` bytes are reserved, as far as the
-// floor allows.
+// The handles of a range that go: from its high end, until at most `target` bytes are reserved, as far as
+// the floors of the allocator and of the pool allow.
 static hollow handles_choose(tide_device_cache* device, const tide__home* home, handle_range range,
                              uint64_t target) {
   const uint64_t floor = tide__device_options(device)->tide_floor_bytes;
+  tide__pool* const pool = home->segment->lane->pool;
   uint64_t left = tide__load_relaxed(&device->reserved_bytes);
+  uint64_t left_in_pool = tide__load_relaxed(&pool->reserved_bytes);
   hollow chosen = { 0, 0 };
   for (size_t i = range.end; i-- > range.first && left > target;) {
     const tide__handle* const handle = home->handles[i];
-    if (left < floor + handle->bytes) break;
+    if (left < floor + handle->bytes || left_in_pool < pool->floor_bytes + handle->bytes) break;
     left -= handle->bytes;
+    left_in_pool -= handle->bytes;
     chosen.from = handle->address;
     if (chosen.to == 0) chosen.to = tide__handle_end(handle);
   }

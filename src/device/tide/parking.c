@@ -105,6 +105,9 @@ void tide__parked_free(tide_device_cache* device, tide__pool* pool) {
 // ---------------------------------------------------------------------------------------------------
 // Parking
 
+// Tags above each other whose uses are waited for; if there are more, all work is.
+enum { USES_MOST = 16 };
+
 // A call that parks.
 typedef struct park_call {
   tide_device_cache* device;
@@ -114,7 +117,10 @@ typedef struct park_call {
   tide__freight freight;
   tide__parked** parked;  // owned; the records of the pools
   tide__backup* backup;   // the call is a user
+  bool is_saved;          // the backup has the contents already
   bool was_kept;          // the backup was kept, and the call has found it
+  tide_event events[USES_MOST];
+  size_t event_count;
 } park_call;
 
 // Waits for announced work of released blocks, and gives back what is wholly idle. A graph may write to
@@ -146,6 +152,12 @@ static void records_free(const park_call* call) {
   tide__heap_release(heap, call->parked, call->list.count, sizeof(tide__parked*));
 }
 
+static bool list_is_constant(tide__pool_list list) {
+  size_t i = 0;
+  while (i < list.count && tide__budget_of(tide__pool_tag_record(list.pools[i]))->is_constant) i++;
+  return i == list.count;
+}
+
 static bool freight_has(const tide__freight* freight, uint64_t address) {
   for (size_t i = 0; i < freight->home_count; i++) {
     const tide__segment* const segment = freight->homes[i].segment;
@@ -167,14 +179,26 @@ static tide__backup* backup_find(const park_call* call) {
   return backup;
 }
 
+// Has a backup the contents of exactly these blocks?
+static bool backup_is_same(const tide__backup* backup, const tide__freight* freight) {
+  if (backup->print != freight->print || backup->content_count != freight->content_count) return false;
+  for (size_t i = 0; i < backup->content_count; i++) {
+    const tide__content* const a = &backup->contents[i];
+    const tide__content* const b = &freight->contents[i];
+    if (a->address != b->address || a->bytes != b->bytes || a->offset != b->offset) return false;
+  }
+  return true;
+}
+
 // A backup for the contents: one that was kept for these pools or for the tag, if it is large enough, or a
-// new one.
+// new one. Contents that do not change are there already.
 static tide_status backup_get(park_call* call) {
   const tide__park_order* const order = call->order;
   const uint64_t bytes = tide__freight_content_bytes(&call->freight);
   if (order->wish.kind == TIDE_BACKUP_NONE || bytes == 0) return TIDE_OK;
   tide__backup* const found = backup_find(call);
   tide__backup* const kept = found != NULL ? found : order->backup;
+  call->is_saved = found != NULL && list_is_constant(call->list) && backup_is_same(found, &call->freight);
   if (kept != NULL && kept->bytes >= bytes) {
     call->backup = kept;
     call->was_kept = true;
@@ -183,7 +207,7 @@ static tide_status backup_get(park_call* call) {
     if (kept != NULL) kept->is_kept = false;  // it is too small for what is there now
     TIDE_TRY(tide__backup_new(call->device, &order->wish, bytes, &call->backup));
   }
-  tide__backup_forget(call->device, call->backup);
+  if (!call->is_saved) tide__backup_forget(call->device, call->backup);
   call->backup->is_kept = false;
   return TIDE_OK;
 }
@@ -211,6 +235,7 @@ static void kept_forget(const park_call* call) {
 // The list of contents goes to the backup.
 static void contents_keep(park_call* call) {
   tide__freight* const freight = &call->freight;
+  call->backup->print = freight->print;
   tide__backup_set_contents(call->device, call->backup, freight->contents, freight->content_count,
                             freight->content_capacity);
   freight->contents = NULL;
@@ -252,10 +277,36 @@ static void park_undo(park_call* call, uint32_t peers_before) {
   tide__error_restore(&before);
 }
 
+// The events behind the work of all uses of a pool that a use has brought back. Returns false if there may be
+// other work.
+static bool events_find(park_call* call) {
+  tide__pool* const pool = call->list.pools[0];
+  if (call->list.count != 1 || !tide__load_relaxed(&pool->is_tracked)) return false;
+  for (const tide__tag* tag = tide__pool_tag_record(pool); tag != NULL; tag = tag->parent) {
+    if (tag->is_done_unknown || tag->uses > 0 || call->event_count == USES_MOST) return false;
+    if (tag->done != NULL) call->events[call->event_count++] = tag->done;
+  }
+  return true;
+}
+
+// All work has passed, so the next event of a tag that is not in use is behind everything.
+static void work_has_passed(tide__pool_list list) {
+  for (size_t i = 0; i < list.count; i++) {
+    tide__tag* tag = tide__pool_tag_record(list.pools[i]);
+    for (; tag != NULL; tag = tag->parent) tag->is_done_unknown = tag->is_done_unknown && tag->uses > 0;
+  }
+}
+
 static tide_status cargo_send(park_call* call, tide_park_result* out) {
   tide__cargo cargo = tide__freight_cargo(&call->freight, call->backup != NULL ? call->backup->store : NULL);
   tide__cargo_count count = { 0, 0 };
+  cargo.is_saved = call->is_saved;
+  cargo.events = events_find(call) ? call->events : NULL;
+  cargo.event_count = call->event_count;
+  if (cargo.events != NULL)
+    TIDE_TRY(tide__arrival_wait_for(call->device, call->list.pools[0]->arrival_number));
   TIDE_TRY(tide__cargo_send(call->device, &cargo, &count));
+  if (cargo.events == NULL) work_has_passed(call->list);
   out->physical_bytes += count.physical_bytes;
   out->copied_bytes = count.copied_bytes;
   return TIDE_OK;
@@ -342,6 +393,7 @@ tide_status tide__pool_open(const tide__request* request) {
   TIDE_REQUIRE(pool->parked->unparks_on_request, TIDE_ERR_STATE, "device_alloc: pool %u is parked",
                pool->base.number);
   tide__unpark_order order = { .streams = &request->stream, .stream_count = 1 };
+  order.keeps_backup = tide__budget_of(tide__pool_tag_record(pool))->yields;
   tide_park_result result = TIDE_PARK_RESULT_INIT;
   const tide_status status = tide__pools_unpark(device, list, &order, &request->context, &result);
   tide__heap_release(device->heap, order.lost, order.lost_capacity, sizeof *order.lost);

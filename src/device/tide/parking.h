@@ -38,6 +38,8 @@ typedef struct tide__unpark_order {
   size_t stream_count;
   bool waits;
   bool keeps_backup;
+  bool is_ahead;           // nobody has asked for the memory yet
+  bool is_for_streams;     // only the streams of the list wait for the contents
   tide__lost_block* lost;  // owned by the caller afterwards
   size_t lost_count;
   size_t lost_capacity;
@@ -46,6 +48,11 @@ typedef struct tide__unpark_order {
 // Unparks pools that are parked.
 tide_status tide__pools_unpark(tide_device_cache* device, tide__pool_list list, tide__unpark_order* order,
                                const tide__call_context* context, tide_park_result* out);
+
+// The caller may use the pools without tide_device_use(): makes all streams wait for contents that are on
+// their way.
+tide_status tide__pools_arrive(tide_device_cache* device, tide__pool_list list,
+                               const tide__unpark_order* order);
 
 // Before a request gets memory of its pool: unparks that, or fails, where it is parked.
 tide_status tide__pool_open(const tide__request* request);

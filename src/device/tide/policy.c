@@ -18,6 +18,7 @@
 // Small requests have homes of their own, which grow without these limits. So do private pools and captures,
 // because the memory that a graph was captured with must stay where it is.
 #include "device/segment/virtual.h"
+#include "device/tide/giving.h"
 #include "device/tide/parking.h"
 #include "device/tide/tide.h"
 
@@ -98,9 +99,12 @@ static uint64_t handle_bytes(const tide__request* request, uint64_t peak) {
   return tide__min(tide__max(least, tide__round_up(part, unit)), most);
 }
 
-static uint64_t limit_left(tide_device_cache* device) {
+// How much more may be reserved for a request: under the limit of the device, and by the budgets of tags.
+static uint64_t limit_left(const tide__request* request) {
+  tide_device_cache* const device = request->device;
   const uint64_t limit = tide__load_relaxed(&device->limit);
-  return limit == TIDE_NO_LIMIT ? UINT64_MAX : difference(limit, tide__load_relaxed(&device->reserved_bytes));
+  const uint64_t left = difference(limit, tide__load_relaxed(&device->reserved_bytes));
+  return tide__min(limit == TIDE_NO_LIMIT ? UINT64_MAX : left, tide__budget_room(device, request->pool));
 }
 
 // Would new memory within the second slack serve the request, so that no stream has to wait?
@@ -109,7 +113,7 @@ static bool growth_would_do(const tide__request* request, const tide_level* leve
   const double slack = request->options->tide_slack + request->options->tide_wait_slack;
   const uint64_t left = difference(level->peak + (uint64_t)((double)level->peak * slack), level->reserved);
   const uint64_t needed = tide__round_up(request->rounded, tide__home_unit(device));
-  return request->options->tide_wait_slack > 0 && needed <= tide__min(left, limit_left(device));
+  return request->options->tide_wait_slack > 0 && needed <= tide__min(left, limit_left(request));
 }
 
 // How a request treats the work of other streams.
@@ -133,7 +137,7 @@ static tide__growth growth_of(const tide__request* request, patience how) {
     .handle_bytes = is_small ? tide__home_unit(device) : handle_bytes(request, level.peak),
     .slack_left = difference(level.peak + slack, level.reserved),
     .idle_left = idle_left(request, &level, slack),
-    .limit_left = limit_left(device),
+    .limit_left = limit_left(request),
   };
   growth.can_wait = can_wait_for_others(request, &level, how, &growth.avoids_waits);
   return growth;
@@ -186,11 +190,14 @@ static tide_status prepare_at_gate(tide__request* request, patience how, tide__b
   return status;
 }
 
+static tide_status or_none(tide_status status) { return status == TIDE_ERR_NO_MEMORY ? TIDE_OK : status; }
+
+// Where there is no memory to bring a parked pool back with the block, the ladder may find some without it.
 static tide_status tide_prepare(tide__request* request, tide__block** inout) {
   (void)tide__gate_enter(request->device);
   const tide_status status = prepare_at_gate(request, AVOIDS_WAITS, inout);
   tide__gate_leave(request->device);
-  return status;
+  return or_none(status);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -233,8 +240,6 @@ static bool may_stitch(const tide__request* request) {
   return request->kind == TIDE__LARGE && request->pool == &request->device->default_pool &&
          !request->is_capturing;
 }
-
-static tide_status or_none(tide_status status) { return status == TIDE_ERR_NO_MEMORY ? TIDE_OK : status; }
 
 // Makes memory at home, ready to be handed out.
 static tide_status grow(tide__request* request, const tide__growth* growth, uint64_t most,
@@ -337,35 +342,102 @@ static tide_status rung_wait(tide__request* request, tide__block** out) {
   return TIDE_OK;
 }
 
-static tide_status rung_give_back(tide__request* request, tide__block** out) {
-  if (request->is_capturing) return TIDE_OK;
+// Waits for all work, which may be enough.
+static tide_status wait_for_all(tide__request* request, tide__block** out) {
   TIDE_TRY(tide__timeline_wait(request->device, NULL, &request->context));
   tide__ignore(tide__external_synchronize(request->device));
   TIDE_TRY(tide_search(request, out));
-  if (*out != NULL) return TIDE_OK;
-  TIDE_TRY(rung_make(request, out));
+  return *out != NULL ? TIDE_OK : rung_make(request, out);
+}
+
+static tide_status rung_give_back(tide__request* request, tide__block** out) {
+  if (request->is_capturing) return TIDE_OK;
+  TIDE_TRY(wait_for_all(request, out));
   if (*out != NULL) return TIDE_OK;
   TIDE_TRY(tide__reclaim_all(request->device, &request->context));
   TIDE__COUNT(request->device, num_alloc_retries);
   return rung_make(request, out);
 }
 
-static tide_status tide_climb(tide__request* request, tide__block** out) {
-  static const tide__rung rungs[] = {
+// ---------------------------------------------------------------------------------------------------
+// Giving way by budgets
+
+static tide__giving giving_for(const tide__request* request, tide__want* want) {
+  *want = (tide__want){ request->pool, tide__round_up(request->rounded, tide__home_unit(request->device)) };
+  return (tide__giving){ .device = request->device,
+                         .wants = want,
+                         .want_count = 1,
+                         .refused_bytes = want->bytes,
+                         .context = &request->context };
+}
+
+static tide_status give_idle(tide__request* request, tide__giver giver, tide__block** out) {
+  tide__want want;
+  const tide__giving giving = giving_for(request, &want);
+  if (request->is_capturing) return TIDE_OK;
+  TIDE_TRY(tide__give_idle(&giving, giver));
+  TIDE_TRY(tide_search(request, out));
+  return *out != NULL ? TIDE_OK : rung_make(request, out);
+}
+
+static tide_status rung_own_idle(tide__request* request, tide__block** out) {
+  return give_idle(request, TIDE__GIVES_OWN, out);
+}
+
+static tide_status rung_excess_idle(tide__request* request, tide__block** out) {
+  return give_idle(request, TIDE__GIVES_EXCESS, out);
+}
+
+// If no tag is in the way, everything that is idle goes at last.
+static tide_status rung_all_idle(tide__request* request, tide__block** out) {
+  tide__want want;
+  const tide__giving giving = giving_for(request, &want);
+  if (request->is_capturing) return TIDE_OK;
+  TIDE_TRY(wait_for_all(request, out));
+  if (*out == NULL) TIDE_TRY(give_idle(request, TIDE__GIVES_ALL, out));
+  if (*out != NULL || tide__giving_lack(&giving).tag != NULL) return TIDE_OK;
+  return rung_give_back(request, out);
+}
+
+static tide_status rung_park(tide__request* request, tide__block** out) {
+  tide__want want;
+  uint64_t turn = 0;
+  const tide__giving giving = giving_for(request, &want);
+  if (request->is_capturing) return TIDE_OK;
+  while (*out == NULL && tide__give_next(&giving, &turn)) TIDE_TRY(rung_make(request, out));
+  return TIDE_OK;
+}
+
+static tide_status rungs_climb(tide__request* request, tide__block** out) {
+  static const tide__rung plain[] = {
     { "what threads have at hand", rung_squeeze },
     { "other pools", tide__rung_borrow },
     { "work of its stream", rung_wait },
     { "all work and all idle memory", rung_give_back },
   };
+  static const tide__rung budgeted[] = {
+    { "what threads have at hand", rung_squeeze },
+    { "other pools", tide__rung_borrow },
+    { "work of its stream", rung_wait },
+    { "idle memory of its tag", rung_own_idle },
+    { "idle memory above soft limits", rung_excess_idle },
+    { "all work and all idle memory", rung_all_idle },
+    { "tags that yield", rung_park },
+  };
+  return tide__budgets_exist(request->device)
+             ? tide__oom_climb(budgeted, sizeof budgeted / sizeof budgeted[0], request, out)
+             : tide__oom_climb(plain, sizeof plain / sizeof plain[0], request, out);
+}
+
+static tide_status tide_climb(tide__request* request, tide__block** out) {
   (void)tide__gate_enter(request->device);
   tide__oom_begin();
   tide_status status = tide__pool_open(request);
   if (status == TIDE_OK) status = tide_search(request, out);
   if (status == TIDE_OK && *out == NULL) status = flush_if_due(request, out);
   if (status == TIDE_OK && *out == NULL) status = rung_make(request, out);
-  if (status == TIDE_OK && *out == NULL) {
-    status = tide__oom_climb(rungs, sizeof rungs / sizeof rungs[0], request, out);
-  }
+  if (status == TIDE_OK && *out == NULL) status = rungs_climb(request, out);
+  if (status == TIDE_ERR_NO_MEMORY) tide__oom_note_budgets(request);
   tide__gate_leave(request->device);
   return status;
 }
@@ -374,6 +446,8 @@ static tide_status tide_recover(tide__request* request, tide__block** out) {
   (void)tide__observers_reclaim(request->device);  // what it released is found by the search at the gate
   const tide_error before = *tide_last_error();
   tide_status status = tide_climb(request, out);
+  if (status == TIDE_ERR_NO_MEMORY && !request->is_capturing)
+    status = tide__oom_press(request, tide_climb, out);
   const bool is_plain = tide__request_falls_back(request, status);
   if (is_plain) status = request->policy->recover(request, out);
   if (status == TIDE_OK) tide__error_restore(&before);
@@ -384,8 +458,10 @@ static tide_status tide_recover(tide__request* request, tide__block** out) {
 // ---------------------------------------------------------------------------------------------------
 // Giving back
 
-// Returns the blocks of thread caches to their lanes, and unmaps views that no block is in.
+// Returns the blocks of thread caches to their lanes, and unmaps views that no block is in. Copies may
+// still write to memory whose stream does not wait for them.
 static tide_status tide_let_go(tide_device_cache* device, tide__pool* pool) {
+  if (tide__pool_is_arriving(device, pool)) TIDE_TRY(tide__arrival_wait_for(device, pool->arrival_number));
   if (pool == &device->default_pool) {
     tide__tcache_flush(device);
     TIDE_TRY(tide__external_synchronize(device));

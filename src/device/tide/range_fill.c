@@ -145,6 +145,8 @@ static tide_status fill_plan(filling* s, bool uses_idle) {
   TIDE_REQUIRE(s->created == 0 || limit == TIDE_NO_LIMIT ||
                    (reserved <= limit && s->created <= limit - reserved),
                TIDE_ERR_NO_MEMORY, "%llu bytes more are above the limit", (unsigned long long)s->created);
+  TIDE_REQUIRE(s->created <= tide__budget_room(device, s->own.request->pool), TIDE_ERR_NO_MEMORY,
+               "%llu bytes more leave no room for guarantees of tags", (unsigned long long)s->created);
   return TIDE_OK;
 }
 

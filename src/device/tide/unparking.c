@@ -4,6 +4,7 @@
 // Unparks pools. Everything that can fail happens before pools change their state: memory that came is sent
 // away again.
 #include "device/tide/freight.h"
+#include "device/tide/giving.h"
 #include "device/tide/parking.h"
 
 // A call that unparks: one freight for each backup.
@@ -14,6 +15,7 @@ typedef struct unpark_call {
   const tide__call_context* context;
   tide__freight* freights;  // owned
   size_t freight_count;
+  tide__want* wants;  // owned; what each pool needs
   tide__stream_set streams;
 } unpark_call;
 
@@ -37,14 +39,21 @@ static tide_status backup_load(unpark_call* call, size_t first) {
 
 static tide_status pools_load(unpark_call* call) {
   call->freights = tide__heap_alloc(call->device->heap, call->list.count, sizeof *call->freights);
-  TIDE_REQUIRE(call->freights != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of parked pools");
-  for (size_t i = 0; i < call->list.count; i++) TIDE_TRY(backup_load(call, i));
+  call->wants = tide__heap_alloc(call->device->heap, call->list.count, sizeof *call->wants);
+  TIDE_REQUIRE(call->freights != NULL && call->wants != NULL, TIDE_ERR_NO_MEMORY,
+               "no memory for the records of parked pools");
+  for (size_t i = 0; i < call->list.count; i++) {
+    TIDE_TRY(backup_load(call, i));
+    call->wants[i] =
+        (tide__want){ call->list.pools[i], tide__parked_bytes(call->device, call->list.pools[i]) };
+  }
   return TIDE_OK;
 }
 
 static void freights_free(unpark_call* call) {
   for (size_t i = 0; i < call->freight_count; i++) tide__freight_free(&call->freights[i]);
   tide__heap_release(call->device->heap, call->freights, call->list.count, sizeof *call->freights);
+  tide__heap_release(call->device->heap, call->wants, call->list.count, sizeof *call->wants);
   call->freights = NULL;
   call->freight_count = 0;
 }
@@ -67,7 +76,33 @@ static tide_status idle_give_back(const unpark_call* call) {
   return tide__reclaim_all(call->device, call->context);
 }
 
+static tide__giving giving_for(const unpark_call* call) {
+  return (tide__giving){ .device = call->device,
+                         .wants = call->wants,
+                         .want_count = call->list.count,
+                         .is_ahead = call->order->is_ahead,
+                         .context = call->context };
+}
+
+// Others give way for the memory, if budgets are in the way.
+static tide_status budgets_check(const unpark_call* call) {
+  const tide__giving giving = giving_for(call);
+  TIDE_TRY(tide__give_way(&giving));
+  const tide__lack lack = tide__giving_lack(&giving);
+  if (lack.bytes == 0) return TIDE_OK;
+  TIDE_REQUIRE(lack.tag != NULL, TIDE_ERR_NO_MEMORY,
+               "%llu bytes of parked memory do not fit: the device lacks %llu bytes for them",
+               (unsigned long long)calls_away_bytes(call), (unsigned long long)lack.bytes);
+  return TIDE_FAIL(
+      TIDE_ERR_NO_MEMORY,
+      "%llu bytes of parked memory do not fit into the limit of the tag \"%s\", %llu bytes: %llu "
+      "bytes are lacking",
+      (unsigned long long)calls_away_bytes(call), lack.tag->text, (unsigned long long)lack.tag->budget.limit,
+      (unsigned long long)lack.bytes);
+}
+
 static tide_status limit_check(const unpark_call* call) {
+  if (tide__budgets_exist(call->device)) return budgets_check(call);
   const uint64_t bytes = calls_away_bytes(call);
   if (limit_allows(call->device, bytes)) return TIDE_OK;
   TIDE_TRY(idle_give_back(call));
@@ -94,14 +129,28 @@ static tide_status freight_fetch(const unpark_call* call, tide__freight* freight
   return TIDE_OK;
 }
 
-// If the device has no memory left, idle memory of other pools goes back first.
+// The machine has no memory left, whatever budgets say.
+static tide_status freight_press(const unpark_call* call, tide__freight* freight, tide_park_result* out) {
+  tide__giving giving = giving_for(call);
+  uint64_t turn = 0;
+  giving.refused_bytes = tide__freight_away_bytes(freight);
+  TIDE_TRY(idle_give_back(call));
+  tide_status status = freight_fetch(call, freight, out);
+  if (status != TIDE_ERR_NO_MEMORY || !tide__budgets_exist(call->device) || call->order->is_ahead)
+    return status;
+  TIDE_TRY(tide__give_idle(&giving, TIDE__GIVES_ALL));
+  status = freight_fetch(call, freight, out);
+  while (status == TIDE_ERR_NO_MEMORY && tide__give_next(&giving, &turn)) {
+    status = freight_fetch(call, freight, out);
+  }
+  return status;
+}
+
+// If the device has no memory left, others give way first.
 static tide_status freights_fetch(const unpark_call* call, tide_park_result* out) {
   for (size_t i = 0; i < call->freight_count; i++) {
     tide_status status = freight_fetch(call, &call->freights[i], out);
-    if (status == TIDE_ERR_NO_MEMORY) {
-      TIDE_TRY(idle_give_back(call));
-      status = freight_fetch(call, &call->freights[i], out);
-    }
+    if (status == TIDE_ERR_NO_MEMORY) status = freight_press(call, &call->freights[i], out);
     TIDE_TRY(status);
   }
   return TIDE_OK;
@@ -204,6 +253,11 @@ static void unpark_commit(const unpark_call* call) {
   for (size_t i = 0; i < call->list.count; i++) {
     tide__backup* const backup = pool_backup(call->list.pools[i]);
     if (backup != NULL) backup->is_kept = call->order->keeps_backup;
+    tide__store_relaxed(&call->list.pools[i]->is_tracked, call->order->is_for_streams);
+    if (call->device->arrival != NULL) {
+      call->list.pools[i]->arrival_number = call->device->arrival_number;
+      tide__store_relaxed(&call->list.pools[i]->is_arriving, call->order->is_for_streams);
+    }
     tide__store_relaxed(&call->list.pools[i]->is_parked, 0);
     tide__parked_free(call->device, call->list.pools[i]);
   }
@@ -243,7 +297,10 @@ static tide_status unpark_fetch(unpark_call* call, tide_park_result* out) {
   TIDE_TRY(limit_check(call));
   tide_status status = freights_fetch(call, out);
   if (status == TIDE_OK) status = lost_list(call);
-  if (status == TIDE_OK) status = tide__arrival_begin(call->device, &call->streams);
+  if (status == TIDE_OK) {
+    status = call->order->is_for_streams ? tide__arrival_begin_for(call->device, &call->streams)
+                                         : tide__arrival_begin(call->device, &call->streams);
+  }
   if (status == TIDE_OK && call->order->waits) status = tide__arrival_wait(call->device);
   if (status == TIDE_OK) unpark_commit(call);
   else freights_return(call);
@@ -268,7 +325,11 @@ tide_status tide__pools_unpark(tide_device_cache* device, tide__pool_list list, 
   unpark_call call = { .device = device, .list = list, .order = order, .context = context };
   if (list.count == 0) return TIDE_OK;
   TIDE_TRY(tide__pools_check_captures(device, "device_unpark"));
-  TIDE_TRY(tide__streams_find(device, order->streams, order->stream_count, &call.streams));
+  if (order->is_for_streams) {
+    TIDE_TRY(tide__streams_take(device, order->streams, order->stream_count, &call.streams));
+  } else {
+    TIDE_TRY(tide__streams_find(device, order->streams, order->stream_count, &call.streams));
+  }
   tide__pools_set_moving(list, true);
   const tide_status status = unpark_moving(&call, out);
   tide__pools_set_moving(list, false);
@@ -277,4 +338,17 @@ tide_status tide__pools_unpark(tide_device_cache* device, tide__pool_list list, 
   if (status == TIDE_OK) out->pool_count = (uint32_t)list.count;
   for (size_t i = 0; i < order->lost_count; i++) out->lost_bytes += order->lost[i].bytes;
   return status;
+}
+
+tide_status tide__pools_arrive(tide_device_cache* device, tide__pool_list list,
+                               const tide__unpark_order* order) {
+  tide__stream_set streams;
+  size_t i = 0;
+  for (size_t k = 0; k < list.count; k++) tide__store_relaxed(&list.pools[k]->is_tracked, 0);
+  while (i < list.count && !tide__pool_is_arriving(device, list.pools[i])) i++;
+  if (i == list.count || tide__arrival_is_over(device)) return TIDE_OK;
+  TIDE_TRY(tide__streams_find(device, order->streams, order->stream_count, &streams));
+  const tide_status status = tide__arrival_begin(device, &streams);
+  tide__streams_free(device, &streams);
+  return status == TIDE_OK && order->waits ? tide__arrival_wait(device) : status;
 }

@@ -124,10 +124,24 @@ static tide_status rung_grow(tide__request* request, tide__block** out) {
   request->is_rejected = is_rejected_early(request);
   if (request->is_rejected) return TIDE_ERR_NO_MEMORY;  // the end of the ladder
   if (passes_limit(request, tide__load_relaxed(&request->device->limit))) return TIDE_OK;
+  if (request->segment_bytes > tide__budget_room(request->device, request->pool)) return TIDE_OK;
   const bool is_expandable = uses_expandable(request);
   tide_status status = is_expandable ? tide__expand_grow(request, out) : tide__segment_grow(request, out);
   if (is_expandable && tide__request_falls_back(request, status)) status = tide__segment_grow(request, out);
   return status == TIDE_ERR_NO_MEMORY ? TIDE_OK : status;
+}
+
+// Idle memory of the request's own tag, if a budget is in the way.
+static tide_status rung_give_own(tide__request* request, tide__block** out) {
+  tide__pool* const pool = request->pool;
+  const uint64_t room = tide__budget_room(request->device, pool);
+  if (request->is_capturing || request->segment_bytes <= room || tide__load_relaxed(&pool->is_captured))
+    return TIDE_OK;
+  TIDE_TRY(tide__timeline_wait(request->device, pool, &request->context));
+  TIDE_TRY(tide__request_choose(request, out));
+  if (*out != NULL) return TIDE_OK;
+  TIDE_TRY(tide__reclaim_pool_some(request->device, pool, request->segment_bytes - room, &request->context));
+  return rung_grow(request, out);
 }
 
 static tide_status rung_collect(tide__request* request, tide__block** out) {
@@ -171,9 +185,14 @@ static tide_status climb(tide__request* request, tide__block** out) {
     { "work of its stream", rung_wait_one_by_one },
     { "all work and all idle memory", rung_release_all },
   };
+  static const tide__rung own = { "idle memory of its tag", rung_give_own };
   tide__oom_begin();
   TIDE_TRY(rung_collect(request, out));
   if (*out == NULL) TIDE_TRY(rung_grow(request, out));
+  if (*out == NULL && tide__budgets_exist(request->device) && !request->is_rejected) {
+    const tide_status status = tide__oom_climb(&own, 1, request, out);
+    if (status != TIDE_ERR_NO_MEMORY) TIDE_TRY(status);
+  }
   return *out != NULL ? TIDE_OK : tide__oom_climb(rungs, sizeof rungs / sizeof rungs[0], request, out);
 }
 
@@ -183,6 +202,7 @@ static tide_status climb_at_gate(tide__request* request, tide__block** out) {
   const bool has_changed = tide__gate_enter(request->device) != request->gate_turn;
   tide_status status = has_changed ? tide__request_choose(request, out) : TIDE_OK;
   if (status == TIDE_OK && *out == NULL) status = climb(request, out);
+  if (status == TIDE_ERR_NO_MEMORY) tide__oom_note_budgets(request);
   tide__gate_leave(request->device);
   return status;
 }
@@ -191,7 +211,9 @@ static tide_status torch_recover(tide__request* request, tide__block** out) {
   if (tide__observers_reclaim(request->device)) TIDE_TRY(tide__request_choose(request, out));
   if (*out != NULL) return TIDE_OK;
   const tide_error before = *tide_last_error();
-  const tide_status status = climb_at_gate(request, out);
+  tide_status status = climb_at_gate(request, out);
+  if (status == TIDE_ERR_NO_MEMORY && !request->is_capturing && !request->is_rejected)
+    status = tide__oom_press(request, climb_at_gate, out);
   if (status == TIDE_OK) tide__error_restore(&before);
   return status == TIDE_ERR_NO_MEMORY ? tide__oom_report(request) : status;
 }

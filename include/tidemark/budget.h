@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Tidemark: budgets. Who may have how much of a device, and who gives way (docs/budget.md). A budget
+// belongs to a tag of a device cache: see "Tags and parking" in device.h.
+//
+//   tide_budget budget = TIDE_BUDGET_INIT;
+//   budget.limit = (uint64_t)24 << 30;
+//   budget.yields = true;                                                  // its layers may be parked
+//   tide_status status = tide_device_budget_set(device, "model", &budget);
+//   if (status == TIDE_OK) status = tide_device_use(device, "model/layer7", stream);
+//   // ... work on the stream that uses the layer ...
+//   if (status == TIDE_OK) status = tide_device_done(device, "model/layer7", stream);
+//
+// What counts for a tag is the physical memory that is reserved in its pools and in those of the tags below
+// it: blocks that are handed out, and idle memory. Parked memory does not count. The default pool, and
+// pools without a tag, count only in what the device has. So requests that find cached memory cost the same
+// with and without budgets.
+//
+// A request that needs new memory makes others give way if it would exceed a limit, or if there is no
+// memory left. The steps are taken in this order, each only as far as it is needed:
+//   1. idle memory of the request's own tag;
+//   2. idle memory of tags above their soft limit, down to it;
+//   3. idle memory of all;
+//   4. tags that yield are parked, pool by pool, and their contents are kept;
+//   5. callbacks are called: tide_device_observe_pressure();
+//   6. the request fails with TIDE_ERR_NO_MEMORY, and tide_device_last_oom() says what each step found.
+// If the limit of a tag is in the way, only memory under this tag can help, and only that gives way.
+// Unparking, and tide_device_use(), make room in the same way. In a capture nobody gives way.
+//
+// Giving way needs the policy `tide`. With the policy `torch`, and for plain pools, limits and guarantees
+// hold, and nothing is parked.
+#ifndef TIDEMARK_BUDGET_H
+#define TIDEMARK_BUDGET_H
+
+#include "tidemark/device.h"
+
+TIDE_BEGIN_DECLS
+
+// ---------------------------------------------------------------------------------------------------
+// Budgets
+
+typedef struct tide_budget {
+  uint32_t size;  // set by TIDE_BUDGET_INIT
+  // Among tags that yield, the lowest goes first. A tag without a budget has this, `yields` and
+  // `is_constant` from the nearest tag above it that has one.
+  int32_t priority;
+  uint64_t limit;       // no request makes the tag exceed it; TIDE_NO_LIMIT: none
+  uint64_t soft_limit;  // above it, memory of the tag gives way before that of others; TIDE_NO_LIMIT: none
+  // Giving way never leaves the tag with less. What the tag does not use of it stays free: requests of
+  // others leave room for it under the limits of the tags above, and under the limit of the device or, if
+  // that has none, its total memory. At most `limit`.
+  uint64_t guarantee;
+  // Pools of the tag may be parked while they are not in use: work with their memory stands between
+  // tide_device_use() and tide_device_done(). Pools that cannot be parked, those with an open scope, and
+  // those whose backup is TIDE_BACKUP_NONE do not yield.
+  bool yields;
+  // The contents do not change while blocks are handed out, except between their allocation and the first
+  // time that they are parked. If a pool is parked again with the same blocks, and its backup was kept,
+  // nothing is copied.
+  bool is_constant;
+} tide_budget;
+// clang-format off
+#define TIDE_BUDGET_INIT                                                                    \
+  { TIDE_FIELD(size, sizeof(tide_budget)), TIDE_FIELD(priority, 0),                         \
+    TIDE_FIELD(limit, TIDE_NO_LIMIT), TIDE_FIELD(soft_limit, TIDE_NO_LIMIT),                \
+    TIDE_FIELD(guarantee, 0), TIDE_FIELD(yields, false), TIDE_FIELD(is_constant, false) }
+// clang-format on
+
+// Gives a tag a budget, or another one; NULL takes it away. The tag need not have a pool yet. If the limit
+// is below what is reserved, memory under the tag gives way at once as far as possible: idle memory, then
+// pools that yield. Blocks that are handed out stay: until they are released, or enough of them, requests
+// that need new memory fail.
+// Errors: TIDE_ERR_ARGUMENT for a text that is not a tag, and a guarantee above the limit; TIDE_ERR_NO_MEMORY
+//         for the record of the tag.
+TIDE_API TIDE_NODISCARD tide_status tide_device_budget_set(tide_device_cache* device, const char* tag,
+                                                           const tide_budget* budget);
+// The budget of a tag; that of TIDE_BUDGET_INIT if it has none.
+TIDE_API TIDE_NODISCARD tide_status tide_device_budget_get(tide_device_cache* device, const char* tag,
+                                                           tide_budget* out);
+
+typedef struct tide_budget_stats {
+  uint32_t size;            // set by TIDE_BUDGET_STATS_INIT
+  uint32_t use_count;       // uses of exactly this tag that are not done
+  uint64_t reserved_bytes;  // of the tag and those below it: what its limits compare with
+  // With the guarantees below it that are not used: what the limit of the tag leaves no room for.
+  uint64_t claimed_bytes;
+  // Sums since the allocator was made, of the tag and those below it.
+  uint64_t parked_count;   // pools that were parked to give way
+  uint64_t fetched_count;  // pools that tide_device_use() brought back
+  uint64_t ahead_count;    // of these, pools that came back before they were asked for
+  uint64_t sent_bytes;     // copied to backups when they were parked
+  uint64_t fetched_bytes;  // copied back
+} tide_budget_stats;
+#define TIDE_BUDGET_STATS_INIT TIDE_SIZED(tide_budget_stats)
+
+// What a tag has, and what giving way has cost it. Zeros for a tag that is not known.
+TIDE_API TIDE_NODISCARD tide_status tide_device_budget_stats(tide_device_cache* device, const char* tag,
+                                                             tide_budget_stats* out);
+
+// ---------------------------------------------------------------------------------------------------
+// Work with memory that may be away
+
+// Call this before work is queued on `stream` that uses memory of a tag, or of tags below it, and
+// tide_device_done() after it was queued. In between, none of this memory is parked to give way; what is idle
+// may go. Uses are counted: each needs its own end, and may end in another thread.
+//
+// If pools of the tag are parked, tide_device_use() brings them back, and others give way for them. With a
+// pinned backup the host does not wait: `stream` waits on the device. Other streams that use the memory
+// call it, too, or wait for this one. Backups are kept for the next time: see tide_device_trim_backups().
+//
+// The order of uses is learnt. If a tag followed another one twice in a row, it is brought back as soon as
+// the other one is in use, provided that it has a pinned backup, and that there is room or something that
+// yields. A wrong guess costs time, and nothing else.
+// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY, with the reason in tide_last_error(), if not enough memory
+//         gives way; TIDE_ERR_CAPTURE and TIDE_ERR_STATE as for tide_device_unpark(); TIDE_ERR_MACHINE. After
+//         an error the tag is not in use.
+TIDE_API TIDE_NODISCARD tide_status tide_device_use(tide_device_cache* device, const char* tag,
+                                                    tide_stream stream);
+// Ends a use. The memory may give way when the work that was queued on the device has passed.
+// Errors: TIDE_ERR_STATE if the tag is not in use; TIDE_ERR_ARGUMENT.
+TIDE_API tide_status tide_device_done(tide_device_cache* device, const char* tag, tide_stream stream);
+
+// ---------------------------------------------------------------------------------------------------
+// Callbacks
+
+// What a request lacks when all other steps have failed.
+typedef struct tide_pressure {
+  uint32_t size;          // of this struct
+  uint64_t wanted_bytes;  // that the request, or the memory that comes back, needs
+  const char* tag;        // of the pool that wants them; "": none
+  // The tag whose limit is in the way; "": the device has no memory left. Both texts live as long as the
+  // allocator.
+  const char* limited_tag;
+} tide_pressure;
+
+// Called with no lock held, on the thread that makes the request. It may release blocks, park tags, change
+// budgets and make requests. Afterwards the request is tried once more. It is not called while it runs in
+// the same thread.
+typedef void (*tide_pressure_fn)(void* user, tide_device_cache* device, const tide_pressure* pressure);
+// Attaches it; tide_device_detach() ends that. Errors: TIDE_ERR_LIMIT above 32.
+TIDE_API TIDE_NODISCARD tide_status tide_device_observe_pressure(tide_device_cache* device,
+                                                                 tide_pressure_fn function, void* user,
+                                                                 tide_observer* out);
+
+TIDE_END_DECLS
+#endif

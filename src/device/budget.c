@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The calls that set and read budgets of tags.
+#include "base/sized.h"
+#include "device/tide/giving.h"
+
+static tide_status call_check(tide_device_cache* device, const char* call, const char* tag) {
+  TIDE_REQUIRE(device != NULL && tag != NULL, TIDE_ERR_ARGUMENT, "%s: no device or tag", call);
+  TIDE__REQUIRE_OWN(device, call);
+  return tide__tag_check(call, tag);
+}
+
+static tide_status record_get(tide_device_cache* device, const char* call, const char* tag, tide__tag** out) {
+  const char* kept = NULL;
+  TIDE_TRY(call_check(device, call, tag));
+  TIDE_TRY(tide__tag_keep(device, call, tag, &kept));
+  return tide__tag_make(device, kept, out);
+}
+
+// A question makes no record: *out is NULL for a tag that is not known.
+static tide_status record_find(tide_device_cache* device, const char* call, const char* tag,
+                               tide__tag** out) {
+  const char* kept = NULL;
+  TIDE_TRY(call_check(device, call, tag));
+  TIDE_TRY(tide__tag_keep(device, call, tag, &kept));
+  *out = tide__tag_find(device, kept);
+  return TIDE_OK;
+}
+
+// What is above the limit gives way, as far as that is possible now.
+static void limit_lowered(tide_device_cache* device, tide__tag* tag) {
+  tide__call_context context = { 0 };
+  const bool is_capturing = tide__has_captures(device) && !tide__device_options(device)->captures_by_stream;
+  const tide_error before = *tide_last_error();
+  if (tag->budget.limit == TIDE_NO_LIMIT || is_capturing) return;
+  if (tide__is_recording(device)) context = tide__context_now(device, TIDE_HISTORY_ALL);
+  const tide__giving giving = { .device = device, .lowered = tag, .context = &context };
+  tide__ignore(tide__give_way(&giving));
+  tide__error_restore(&before);
+}
+
+static void budget_put(tide_device_cache* device, tide__tag* tag, const tide_budget* budget, bool is_set) {
+  device->budget_count += (uint32_t)is_set - (uint32_t)tag->has_budget;
+  tag->has_budget = is_set;
+  tag->budget = *budget;
+}
+
+tide_status tide_device_budget_set(tide_device_cache* device, const char* tag, const tide_budget* budget) {
+  tide_budget whole = TIDE_BUDGET_INIT;
+  tide__tag* record = NULL;
+  if (budget != NULL) TIDE_TRY(tide__sized_read("device_budget_set", budget, &whole, sizeof whole));
+  TIDE_REQUIRE(whole.guarantee <= whole.limit, TIDE_ERR_ARGUMENT,
+               "device_budget_set: a guarantee of %llu bytes is above the limit of %llu bytes",
+               (unsigned long long)whole.guarantee, (unsigned long long)whole.limit);
+  TIDE_TRY(record_get(device, "device_budget_set", tag, &record));
+  (void)tide__gate_enter(device);
+  budget_put(device, record, &whole, budget != NULL);
+  limit_lowered(device, record);
+  tide__gate_leave(device);
+  tide__history_tell(&device->history);
+  return TIDE_OK;
+}
+
+tide_status tide_device_budget_get(tide_device_cache* device, const char* tag, tide_budget* out) {
+  tide_budget whole = TIDE_BUDGET_INIT;
+  tide__tag* record = NULL;
+  TIDE_TRY(tide__sized_check("device_budget_get", out, sizeof *out));
+  tide__sized_clear(out);
+  TIDE_TRY(record_find(device, "device_budget_get", tag, &record));
+  (void)tide__gate_enter(device);
+  if (record != NULL) whole = record->budget;
+  tide__gate_leave(device);
+  return tide__sized_write("device_budget_get", &whole, out, sizeof whole);
+}
+
+static void stats_add(tide_budget_stats* stats, const tide__tag* tag) {
+  stats->parked_count += tag->parked_count;
+  stats->fetched_count += tag->fetched_count;
+  stats->ahead_count += tag->ahead_count;
+  stats->sent_bytes += tag->sent_bytes;
+  stats->fetched_bytes += tag->fetched_bytes;
+}
+
+tide_status tide_device_budget_stats(tide_device_cache* device, const char* tag, tide_budget_stats* out) {
+  tide_budget_stats stats = TIDE_BUDGET_STATS_INIT;
+  tide__tag* record = NULL;
+  TIDE_TRY(tide__sized_check("device_budget_stats", out, sizeof *out));
+  tide__sized_clear(out);
+  TIDE_TRY(record_find(device, "device_budget_stats", tag, &record));
+  if (record == NULL) return tide__sized_write("device_budget_stats", &stats, out, sizeof stats);
+  (void)tide__gate_enter(device);
+  (void)tide__budgets_measure(device, NULL, 0);
+  stats.use_count = record->uses;
+  stats.reserved_bytes = record->reserved;
+  stats.claimed_bytes = record->basis;
+  for (const tide__tag* below = tide__tags_first(device); below != NULL; below = below->next) {
+    if (tide__tag_is_under(below, record)) stats_add(&stats, below);
+  }
+  tide__gate_leave(device);
+  return tide__sized_write("device_budget_stats", &stats, out, sizeof stats);
+}
