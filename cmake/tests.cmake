@@ -26,7 +26,8 @@ set(TIDEMARK_TEST_COSTS oracle=45 python=30 pytorch_versions=20 plot=20 survey=2
     pytorch_shim_2.8_torch=5 test_profile_optimum=5 fuzz_pinned=4 test_cpu_fork=4 test_pinned_faults=4
     test_plan_limits=4 fuzz_graph=3 fuzz_profile=3 prop_cpu=3 prop_faults=3 prop_graph=3 prop_ledger=3
     prop_profile=3 stacks=3 test_shares=3 test_threads=3 headers=2 long_recording=2 pytorch=2 test_crowds=2
-    test_fallback=2 test_incremental=2 test_profile_recordings=2 test_stream=2 serve=45)
+    test_fallback=2 test_incremental=2 test_profile_recordings=2 test_stream=2 serve=45
+    test_quota_file=3 test_quota_processes=4)
 set(TIDEMARK_TEST_COSTS_FILE "${PROJECT_BINARY_DIR}/test_costs")
 file(WRITE "${TIDEMARK_TEST_COSTS_FILE}" "")
 
@@ -125,6 +126,9 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
     tidemark_test_program(monitor_publisher tests/monitor/publisher.c)
     tidemark_test(command_top "${CMAKE_COMMAND}" -E env "TIDEMARK_PUBLISHER=$<TARGET_FILE:monitor_publisher>"
                   "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run-top")
+    tidemark_test_program(quota_member tests/quota/member.c)
+    tidemark_test(command_ledger "${CMAKE_COMMAND}" -E env "TIDEMARK_MEMBER=$<TARGET_FILE:quota_member>"
+                  "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run-ledger")
     tidemark_test(stacks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/stacks")
     tidemark_test(leaks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/leaks")
     tidemark_test(manual "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/manual")

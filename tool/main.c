@@ -10,9 +10,10 @@
 #include "tidemark/base.h"
 #include "tool.h"
 
-const tool_verb* const tool_verbs[] = { &tool_info,   &tool_report,  &tool_plot,     &tool_leaks,  &tool_view,
-                                        &tool_replay, &tool_whatif,  &tool_diff,     &tool_survey, &tool_plan,
-                                        &tool_verify, &tool_convert, &tool_machines, &tool_top,    NULL };
+const tool_verb* const tool_verbs[] = { &tool_info,     &tool_report, &tool_plot,   &tool_leaks,
+                                        &tool_view,     &tool_replay, &tool_whatif, &tool_diff,
+                                        &tool_survey,   &tool_plan,   &tool_verify, &tool_convert,
+                                        &tool_machines, &tool_top,    &tool_ledger, NULL };
 
 #define NAME_MAX_LETTERS 24
 #define TYPO_LETTERS 2

@@ -292,6 +292,7 @@ extern const tool_verb tool_diff;
 extern const tool_verb tool_survey;
 extern const tool_verb tool_machines;
 extern const tool_verb tool_top;
+extern const tool_verb tool_ledger;
 extern const tool_verb tool_view;
 
 #endif

@@ -62,12 +62,26 @@ static int entry_compare(const void* a, const void* b) {
   return (x->row.serial > y->row.serial) - (x->row.serial < y->row.serial);
 }
 
+// Ledgers that cannot be read are not shown: the verb `ledger` says why.
+static void ledgers_gather(top_list* list) {
+  char folder[TIDE_QUOTA_LEDGER];
+  const tide_error before = *tide_last_error();
+  int length = 0;
+  if (list->folder != NULL) length = snprintf(folder, sizeof folder, "%s/", list->folder);
+  if (length < 0 || (size_t)length >= sizeof folder) return;
+  if (ledger_list_gather(&list->ledgers, list->folder != NULL ? folder : NULL) == TIDE_OK) return;
+  list->ledgers.count = 0;
+  if (before.status != TIDE_OK)
+    (void)tide_error_set(before.status, before.native, before.file, before.line, "%s", before.text);
+}
+
 // Pages in one folder are shown even if another folder is refused.
 int top_list_gather(top_list* list) {
   struct timespec now = { 0 };
   list->count = 0;
   list->process_count = 0;
   const tide_status status = tide_monitor_read(list->folder, entry_add, list);
+  ledgers_gather(list);
   (void)clock_gettime(CLOCK_REALTIME, &now);
   list->now_ns = (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
   if (list->count > 0) qsort(list->entries, list->count, sizeof *list->entries, entry_compare);
@@ -80,6 +94,7 @@ int top_list_gather(top_list* list) {
 
 void top_list_clear(top_list* list) {
   free(list->entries);
+  ledger_list_clear(&list->ledgers);
   list->entries = NULL;
   list->count = list->capacity = 0;
 }
@@ -287,6 +302,7 @@ static int once_print(const tool_call* call, const top_list* list) {
                     call->operand_count > 0 ? " that was named" : "");
   }
   notes_emit(emit, list);
+  ledger_list_emit(emit, &list->ledgers, call->is_json);
   return tool_emit_end(emit);
 }
 

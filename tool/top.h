@@ -6,6 +6,7 @@
 #define TIDEMARK_TOOL_TOP_H
 
 #include "display.h"
+#include "ledgers.h"
 #include "tidemark/monitor.h"
 #include "tool.h"
 
@@ -25,6 +26,7 @@ typedef struct top_list {
   const char* folder;     // borrowed; NULL: the user's own folders
   bool has_warned;        // that a folder was refused
   uint64_t now_ns;        // when it was gathered, since 1970
+  ledger_list ledgers;    // of the same folder, or the user's own
 } top_list;
 
 // Reads all pages. Returns 0, or prints an error and returns TOOL_USAGE. Freed by top_list_clear().

@@ -166,6 +166,19 @@ static void table_print(const top_list* list, const struct winsize* size) {
   free(text);
 }
 
+// The ledgers, as `tidemark ledger` prints them, below the table of caches.
+static void ledgers_print(const top_list* list, size_t rows) {
+  const size_t above = 4 + (list->count > 0 ? list->count + 1 : 2);
+  if (list->ledgers.count == 0 || rows <= above) return;
+  const tool_call plain = { .verb = list->call->verb, .color = list->call->color };
+  tool_emit* const emit = tool_emit_begin(&plain);
+  ledger_list_emit(emit, &list->ledgers, false);
+  char* const text = tool_emit_take(emit);
+  (void)fputs(LINE_CLEAR "\r\n", stdout);
+  lines_print(text, rows - above);
+  free(text);
+}
+
 static void picture_print(const top_list* list, double interval_s) {
   struct winsize size = { .ws_row = 24, .ws_col = 80 };
   char clock[16] = "";
@@ -183,6 +196,7 @@ static void picture_print(const top_list* list, double interval_s) {
     (void)fputs("No process publishes statistics. Start a program that uses Tidemark with" LINE_CLEAR
                 "\r\nTIDEMARK_MONITOR=1 in its environment." LINE_CLEAR "\r\n",
                 stdout);
+  ledgers_print(list, size.ws_row);
   (void)fputs(REST_CLEAR, stdout);
 }
 

@@ -3,7 +3,7 @@
 //
 // tidemark top --prometheus: the text exposition format, version 0.0.4. Each metric has one group of lines.
 // The labels of a line identify a cache: the process, its PID namespace if that is another one, and the
-// number of the cache in the process.
+// number of the cache in the process. Metrics of ledgers follow if there are any.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +106,72 @@ static void metric_print(const top_metric* metric, const top_list* list) {
   }
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Ledgers
+
+typedef struct ledger_metric {
+  const char* name;  // without the prefix
+  const char* type;
+  const char* help;
+  bool (*value)(const ledger_row* row, double* out);  // false: the row has no such value
+  bool is_of_ledger;                                  // one line for each ledger, not for each member
+} ledger_metric;
+
+#define LEDGER_METRIC(name, condition, expression)               \
+  static bool name##_value(const ledger_row* row, double* out) { \
+    *out = (double)(expression);                                 \
+    return condition;                                            \
+  }
+LEDGER_METRIC(ledger_total, row->is_first, row->ledger.total_bytes)
+LEDGER_METRIC(ledger_held, row->has_member, row->member.held_bytes)
+LEDGER_METRIC(ledger_guarantee, row->has_member, row->member.guarantee_bytes)
+LEDGER_METRIC(ledger_limit, row->has_member && row->member.limit_bytes != TIDE_NO_LIMIT,
+              row->member.limit_bytes)
+LEDGER_METRIC(ledger_wanted, row->has_member, row->member.wanted_bytes)
+LEDGER_METRIC(ledger_waits, row->has_member, row->member.num_waits)
+LEDGER_METRIC(ledger_failures, row->has_member, row->member.num_failures)
+LEDGER_METRIC(ledger_given, row->has_member, row->member.given_bytes)
+
+static const ledger_metric ledger_metrics[] = {
+  { "ledger_total_bytes", "gauge", "The memory that all members share.", ledger_total_value, true },
+  { "ledger_held_bytes", "gauge", "What a member holds.", ledger_held_value, false },
+  { "ledger_guarantee_bytes", "gauge", "What a member can always have.", ledger_guarantee_value, false },
+  { "ledger_limit_bytes", "gauge", "What a member may have at most.", ledger_limit_value, false },
+  { "ledger_wanted_bytes", "gauge", "What a member waits for.", ledger_wanted_value, false },
+  { "ledger_waits_total", "counter", "Requests that had to wait for others.", ledger_waits_value, false },
+  { "ledger_failures_total", "counter", "Requests that others made fail.", ledger_failures_value, false },
+  { "ledger_given_bytes_total", "counter", "Memory freed because others asked.", ledger_given_value, false },
+};
+
+static void member_labels_put(const tide_quota_member* member) {
+  char number[64];
+  (void)snprintf(number, sizeof number, "%lld", (long long)member->pid);
+  label_put("pid", number, ",");
+  (void)snprintf(number, sizeof number, "%llu", (unsigned long long)member->pid_namespace);
+  if (!member->is_in_namespace) label_put("pid_namespace", number, ",");
+  (void)snprintf(number, sizeof number, "%u", (unsigned)member->index);
+  label_put("member", number, ",");
+  label_put("name", member->name, "");
+}
+
+static void ledger_metric_print(const ledger_metric* metric, const ledger_list* list) {
+  double value = 0;
+  (void)printf("# HELP tidemark_%s %s\n# TYPE tidemark_%s %s\n", metric->name, metric->help, metric->name,
+               metric->type);
+  for (size_t i = 0; i < list->count; i++) {
+    const ledger_row* const row = &list->rows[i];
+    if (!metric->value(row, &value)) continue;
+    (void)printf("tidemark_%s{", metric->name);
+    label_put("ledger", ledger_name(&row->ledger), metric->is_of_ledger ? "" : ",");
+    if (!metric->is_of_ledger) member_labels_put(&row->member);
+    (void)printf("} %.0f\n", value);
+  }
+}
+
 int top_prometheus_print(const top_list* list) {
   for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) metric_print(&metrics[i], list);
+  for (size_t i = 0; list->ledgers.count > 0 && i < sizeof ledger_metrics / sizeof ledger_metrics[0]; i++) {
+    ledger_metric_print(&ledger_metrics[i], &list->ledgers);
+  }
   return fflush(stdout) == 0 && !ferror(stdout) ? TOOL_DONE : tool_output_failed();
 }

@@ -21,6 +21,7 @@
 #include "tidemark/plan.h"
 #include "tidemark/problem.h"
 #include "tidemark/profile.h"
+#include "tidemark/quota.h"
 #include "tidemark/replay.h"
 #include "tidemark/report.h"
 #include "tidemark/steps.h"

@@ -33,6 +33,7 @@ static void fork_end_in_child(void) {
   TIDE_LIST_EACH(it, &notes) {
     const tide__fork_note* const note = TIDE_OWNER(it, tide__fork_note, link);
     (void)atomic_fetch_or(note->word, note->bit);
+    if (note->in_child != NULL) note->in_child(note->user);
   }
   fork_end_in_parent();
 }

@@ -18,11 +18,13 @@ typedef struct tide__fork_note {
   // Called in the parent before each fork(), by the thread that calls it; NULL: nothing. It must release all
   // locks that it takes, and must not watch or unwatch notes.
   void (*before)(void* user);
+  // Called in each child, when the bit is set; NULL: nothing. It may call only what a signal handler may.
+  void (*in_child)(void* user);
   void* user;  // borrowed until the note is unwatched
 } tide__fork_note;
 
-// Until the note is unwatched, the word has the bit set in every child. `before` and `user` are set by the
-// caller.
+// Until the note is unwatched, the word has the bit set in every child. `before`, `in_child` and `user`
+// are set by the caller.
 void tide__fork_watch(tide__fork_note* note, tide__atomic_u32* word, uint32_t bit);
 void tide__fork_unwatch(tide__fork_note* note);
 

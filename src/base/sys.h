@@ -24,6 +24,9 @@ void tide__sys_futex_wait(tide__atomic_u32* word, uint32_t value);
 // The same with a timeout.
 void tide__sys_futex_wait_for(tide__atomic_u32* word, uint32_t value, uint64_t ns);
 void tide__sys_futex_wake(tide__atomic_u32* word);
+// The same for a word in a shared mapping, between processes.
+void tide__sys_shared_futex_wait_for(tide__atomic_u32* word, uint32_t value, uint64_t ns);
+void tide__sys_shared_futex_wake(tide__atomic_u32* word);
 
 // Makes all threads of the process execute a memory barrier, and whether the system can do that.
 bool tide__sys_can_fence_all(void);
@@ -70,6 +73,9 @@ int tide__sys_protect(uint64_t address, uint64_t bytes, bool can_read, bool can_
 int tide__sys_map_private(uint64_t bytes, uint64_t* out);
 // The same at a multiple of `alignment`, without reserving memory for all of it.
 int tide__sys_map_sparse(uint64_t bytes, uint64_t alignment, uint64_t* out);
+// Maps a file that other processes change as well: at any address, or in place of the mapping at `address`.
+// Children of fork() do not get the mapping.
+int tide__sys_map_shared(int file, uint64_t bytes, bool can_write, uint64_t address, uint64_t* out);
 // Frees the memory of pages, which then read as zeros. The second function requests huge pages.
 int tide__sys_purge(uint64_t address, uint64_t bytes);
 void tide__sys_ask_huge_pages(uint64_t address, uint64_t bytes);
@@ -104,6 +110,8 @@ int tide__sys_file_punch(int file, uint64_t offset, uint64_t bytes);
 // Opens the file of a descriptor of a process again, with its own locks.
 int tide__sys_file_reopen(int process, int file, int* out);
 int tide__sys_file_duplicate(int file, int* out);
+// Makes the descriptor `old` refer to what `next` refers to; both stay open.
+int tide__sys_file_replace(int next, int old);
 // Copies a descriptor of another process, with its open file description. EPERM: the system does not let this
 // process trace that one.
 int tide__sys_file_fetch(int process, int file, int* out);
@@ -116,6 +124,9 @@ int tide__sys_file_read(int file, uint64_t offset, uint64_t* out);
 int tide__sys_file_write(int file, uint64_t offset, uint64_t value);
 // Locks a range for this open file description, until the last copy of the descriptor is closed.
 int tide__sys_file_lock(int file, uint64_t offset, uint64_t bytes);
+// The same, but no other description may have a lock there: EAGAIN then. And its end.
+int tide__sys_file_own(int file, uint64_t offset, uint64_t bytes);
+void tide__sys_file_disown(int file, uint64_t offset, uint64_t bytes);
 // Does one lock of another open file description cover the whole range?
 bool tide__sys_file_has_lock_over(int file, uint64_t offset, uint64_t bytes);
 // Does another open file description have a lock in the range?
@@ -141,7 +152,10 @@ int tide__sys_folder_remove(int folder, const char* name);
 // Makes a file of mode 0600 whose memory is allocated; EEXIST: the name is in use.
 int tide__sys_page_new(int folder, const char* name, uint64_t bytes, int* out);
 int tide__sys_page_open(int folder, const char* name, int* out);
-int tide__sys_page_age(int file, uint64_t* out_ns);  // since its last change
+// The same for reading and writing; a file that does not exist is made, with no bytes, if `makes` says so.
+int tide__sys_shared_open(int folder, const char* name, bool makes, int* out);
+int tide__sys_page_extend(int file, uint64_t bytes);  // gives it so many bytes at least, with their memory
+int tide__sys_page_age(int file, uint64_t* out_ns);   // since its last change
 // Does it still have a name, and so many bytes?
 bool tide__sys_page_is_whole(int file, uint64_t bytes);
 int tide__sys_page_get(int file, uint64_t offset, void* out, size_t bytes);  // ENODATA: it is too short

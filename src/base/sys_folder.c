@@ -102,6 +102,13 @@ int tide__sys_page_open(int folder, const char* name, int* out) {
   return owner_settle(openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), S_IFREG, out);
 }
 
+int tide__sys_shared_open(int folder, const char* name, bool makes, int* out) {
+  const int flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (makes ? O_CREAT : 0);
+  return owner_settle(openat(folder, name, flags, S_IRUSR | S_IWUSR), S_IFREG, out);
+}
+
+int tide__sys_page_extend(int file, uint64_t bytes) { return posix_fallocate(file, 0, (off_t)bytes); }
+
 int tide__sys_page_age(int file, uint64_t* out_ns) {
   struct stat found;
   if (fstat(file, &found) != 0) return errno;

@@ -84,6 +84,15 @@ int tide__sys_map_sparse(uint64_t bytes, uint64_t alignment, uint64_t* out) {
   return refused;
 }
 
+// Other processes write here, and children of fork() have no part in it.
+int tide__sys_map_shared(int file, uint64_t bytes, bool can_write, uint64_t address, uint64_t* out) {
+  const int protection = can_write ? PROT_READ | PROT_WRITE : PROT_READ;
+  const int flags = MAP_SHARED | (address != 0 ? MAP_FIXED : 0);
+  const int error = map_at(address, bytes, protection, flags, file, 0, out);
+  if (error == 0) (void)madvise(tide__pointer(*out), bytes, MADV_DONTFORK);
+  return error;
+}
+
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24  // of Linux 5.18
 #endif
@@ -247,6 +256,8 @@ int tide__sys_file_duplicate(int file, int* out) {
   return *out >= 0 ? 0 : errno;
 }
 
+int tide__sys_file_replace(int next, int old) { return dup3(next, old, O_CLOEXEC) >= 0 ? 0 : errno; }
+
 int tide__sys_file_fetch(int process, int file, int* out) {
   const int there = (int)syscall(SYS_pidfd_open, process, 0);
   if (there < 0) return errno;
@@ -297,6 +308,16 @@ static struct flock lock_of(short type, uint64_t offset, uint64_t bytes) {
 int tide__sys_file_lock(int file, uint64_t offset, uint64_t bytes) {
   struct flock lock = lock_of(F_RDLCK, offset, bytes);
   return fcntl(file, F_OFD_SETLK, &lock) == 0 ? 0 : errno;
+}
+
+int tide__sys_file_own(int file, uint64_t offset, uint64_t bytes) {
+  struct flock lock = lock_of(F_WRLCK, offset, bytes);
+  return fcntl(file, F_OFD_SETLK, &lock) == 0 ? 0 : errno;
+}
+
+void tide__sys_file_disown(int file, uint64_t offset, uint64_t bytes) {
+  struct flock lock = lock_of(F_UNLCK, offset, bytes);
+  (void)fcntl(file, F_OFD_SETLK, &lock);
 }
 
 bool tide__sys_file_has_lock_over(int file, uint64_t offset, uint64_t bytes) {

@@ -68,6 +68,19 @@ void tide__sys_futex_wake(tide__atomic_u32* word) {
   (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+void tide__sys_shared_futex_wait_for(tide__atomic_u32* word, uint32_t value, uint64_t ns) {
+  const int before = errno;
+  const struct timespec rest = { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
+  (void)syscall(SYS_futex, word, FUTEX_WAIT, value, &rest, NULL, 0);
+  errno = before;
+}
+
+void tide__sys_shared_futex_wake(tide__atomic_u32* word) {
+  const int before = errno;
+  (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+  errno = before;
+}
+
 uint64_t tide__sys_page_bytes(void) {
   const long bytes = sysconf(_SC_PAGESIZE);
   return bytes > 0 ? (uint64_t)bytes : 4096;

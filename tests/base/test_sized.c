@@ -36,8 +36,12 @@ static struct {
   tide_profile* profile;
   tide_trace* trace;
   tide_replay* replay;
+  tide_quota* quota;
   bytes_of_file file;
 } on;
+
+static char quota_folder[] = "/tmp/tidemark-sized-XXXXXX";
+static char quota_ledger[64];
 
 static tide_status file_write(void* user, const void* data, size_t bytes) {
   bytes_of_file* const file = user;
@@ -81,7 +85,19 @@ static void planners_open(void) {
   T_OK(tide_replay_new(on.trace, 0, NULL, &on.replay));
 }
 
+static void ledger_open(void) {
+  tide_quota_options options = TIDE_QUOTA_OPTIONS_INIT;
+  T_CHECK(mkdtemp(quota_folder) != NULL);
+  (void)snprintf(quota_ledger, sizeof quota_ledger, "%s/ledger", quota_folder);
+  options.ledger = quota_ledger;
+  options.total_bytes = MIB;
+  T_OK(tide_quota_join(&options, &on.quota));
+}
+
 static void all_close(void) {
+  tide_quota_leave(on.quota);
+  T_OK(tide_quota_remove(quota_ledger));
+  T_EQ(rmdir(quota_folder), 0);
   tide_replay_free(on.replay);
   tide_trace_free(on.trace);
   tide_profile_free(on.profile);
@@ -117,6 +133,13 @@ MAKES(profile_plan_options, tide_profile_plan, tide_profile_plan_new(NULL, 0, s,
       tide_profile_plan_free(made))
 MAKES(layout_options, tide_graph_layout, tide_graph_layout_new(on.graph, s, NULL, 0, &made),
       tide_graph_layout_free(made))
+
+MAKES(quota_options, tide_quota, tide_quota_join(s, &made), tide_quota_leave(made))
+
+#define QUOTA_OPTIONS \
+  { .size = sizeof(tide_quota_options), .ledger = quota_ledger, .limit_bytes = TIDE_NO_LIMIT }
+
+static tide_status quota_shares(void* s) { return tide_quota_set_shares(quota_ledger, getpid(), s); }
 
 static tide_status dry_costs(void* s) {
   tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
@@ -391,6 +414,8 @@ static const sized_row rows[] = {
   ROW_SILENT(pinned_leaks, tide_pinned_leaks, TIDE_PINNED_LEAKS_INIT),
   ROW(pinned_scope, tide_pinned_scope, TIDE_PINNED_SCOPE_INIT),
   ROW(pinned_stats, tide_pinned_stats, TIDE_PINNED_STATS_INIT),
+  ROW(quota_options, tide_quota_options, QUOTA_OPTIONS),
+  ROW(quota_shares, tide_quota_shares, TIDE_QUOTA_SHARES_INIT),
   ROW(read_options, tide_read_options, TIDE_READ_OPTIONS_INIT),
   ROW(plan_options, tide_plan_options, TIDE_PLAN_OPTIONS_INIT),
   ROW(plan_check, tide_plan_check, TIDE_PLAN_CHECK_INIT),
@@ -469,6 +494,7 @@ T_TEST(test_sized__shorter_structs_are_taken_and_nothing_behind_them_is_touched)
   const fenced f = fenced_new();
   caches_open();
   planners_open();
+  ledger_open();
   for (size_t i = 0; i < ROW_COUNT; ++i) {
     const sized_row* const row = &rows[i];
     for (uint32_t size = row->least; size <= row->bytes; size += 8) {
@@ -487,6 +513,7 @@ T_TEST(test_sized__longer_structs_are_refused_as_newer) {
   const fenced f = fenced_new();
   caches_open();
   planners_open();
+  ledger_open();
   for (size_t i = 0; i < ROW_COUNT; ++i) {
     expect_refused(&f, &rows[i], rows[i].bytes + 4, "newer header");
     expect_refused(&f, &rows[i], rows[i].bytes + 8, "newer header");
@@ -501,6 +528,7 @@ T_TEST(test_sized__structs_that_are_not_set_up_are_refused) {
   const fenced f = fenced_new();
   caches_open();
   planners_open();
+  ledger_open();
   for (size_t i = 0; i < ROW_COUNT; ++i) {
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; ++k)
       expect_refused(&f, &rows[i], sizes[k], "_INIT");
