@@ -8,6 +8,7 @@
 #include "shim_devices.h"
 #include "shim_observers.h"
 #include "shim_place.h"
+#include "shim_pools.h"
 
 namespace tidemark {
 namespace {
@@ -74,6 +75,23 @@ TIDE_API void tidemark_torch_name_holders(void (*write)(int device, char* text, 
 TIDE_API void tidemark_torch_use_machine(tide_machine* machine) { tidemark::other_machine = machine; }
 TIDE_API tide_machine* tidemark_torch_machine(void) { return tidemark::machine(); }
 TIDE_API tide_device_cache* tidemark_torch_device(int index) { return tide_device_default(index); }
+// The same; makes it if the device was not used yet. NULL if that fails.
+TIDE_API tide_device_cache* tidemark_torch_make_device(int index) {
+  tide_device_cache* device = nullptr;
+  const char* const failure = tidemark::text_of_failure([&] { device = tidemark::devices.at(index); });
+  return failure == nullptr ? device : nullptr;
+}
+
+// Sends all requests of the process, on all devices, to pools with a tag and a tide_backup; newer scopes come
+// first.
+TIDE_API const char* tidemark_torch_tag_all(const char* tag, uint32_t backup) {
+  return tidemark::text_of_failure([&] {
+    const std::string name = tag;
+    tidemark::devices.wish([name, backup](tide_device_cache* device) {
+      tidemark::pool_begin_tagged(device, name.c_str(), backup);
+    });
+  });
+}
 
 // How often streams waited for each other's memory, for how many bytes, how often new memory was reserved
 // instead, and how long the host waited, in nanoseconds. Zeros for a device without an allocator.

@@ -75,6 +75,18 @@ void pool_join(int index, MempoolId_t id, const Source& source) {
   else (void)pool_make(device, id, source);
 }
 
+void pool_begin_tagged(tide_device_cache* device, const char* tag, uint32_t backup) {
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.tag = tag;
+  options.backup = backup;
+  tide_scope scope = TIDE_SCOPE_INIT;
+  scope.kind = TIDE_SCOPE_ALL;
+  scope.is_region = true;
+  tide_pool pool = 0;
+  check(tide_device_pool_new(device, &options, &pool));
+  check(tide_device_pool_begin(device, pool, &scope));
+}
+
 tide_status pool_trim(tide_device_cache* device, MempoolId_t id) {
   const uint64_t label[2] = { id.first, id.second };
   tide_pool pool = 0;

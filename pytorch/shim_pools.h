@@ -26,6 +26,8 @@ void pool_join(int index, MempoolId_t id, const Source& source);
 // From now on requests go to the pool whose stream the filter takes; this adds a user as well.
 void pool_begin(int index, MempoolId_t id, Filter filter);
 void pool_end(int index, MempoolId_t id);
+// From now on all requests that no newer scope takes go to a new pool with a tag and a tide_backup.
+void pool_begin_tagged(tide_device_cache* device, const char* tag, uint32_t backup);
 // May the pool's idle memory serve others before they run out of memory?
 void pool_lend(int index, MempoolId_t id, bool is_on);
 // Returns TIDE_ERR_HANDLE if there is no such pool.

@@ -19,33 +19,10 @@ import threading
 import time
 import traceback
 
+import park_cases
+from claims import Skip, check, equal, raises
+
 MIB = 1 << 20
-
-
-def equal(got, want, what="it"):
-    if got != want:
-        raise AssertionError(f"{what} is {got!r}, not {want!r}")
-
-
-def check(condition, text):
-    if not condition:
-        raise AssertionError(text)
-
-
-@contextlib.contextmanager
-def raises(kind, part=""):
-    caught = []
-    try:
-        yield caught
-    except kind as error:
-        caught.append(str(error))
-        check(part in str(error), f"the text is {error}")
-    else:
-        raise AssertionError(f"no {kind.__name__}")
-
-
-class Skip(Exception):
-    """A case cannot run on this computer; the text says why."""
 
 
 def fresh(torch):
@@ -757,7 +734,7 @@ TOGETHER = [both_doors, statistics, raw_memory, contents, fraction, out_of_memor
             threads]
 ALONE = [graph_trees, external_streams, fork, fork_before_use, live_at_exit, ipc, ipc_with_stock, nccl_hook, nccl_pool,
          unmodified_script, losses]
-CASES = {case.__name__: case for case in TOGETHER + ALONE}
+CASES = {case.__name__: case for case in TOGETHER + ALONE + park_cases.TOGETHER + park_cases.ALONE}
 
 
 def start(policy):

@@ -2,7 +2,8 @@
 # Copyright the Tidemark authors
 """PyTorch on Tidemark, on a GPU: the cases of cases.py under both policies, each process with a time limit.
 
-TIDEMARK_TEST_POLICIES names the policies. With TIDEMARK_TEST_JOBS all processes begin at once, so many at a time.
+TIDEMARK_TEST_POLICIES names the policies. With TIDEMARK_TEST_JOBS all processes begin at once, so many at a time; cases of
+parking need the device for themselves and do not run then.
 """
 import concurrent.futures
 import functools
@@ -14,6 +15,7 @@ import sys
 import unittest
 
 import cases
+import park_cases
 
 HERE = pathlib.Path(__file__).resolve().parent
 POLICIES = os.environ.get("TIDEMARK_TEST_POLICIES", "tide,torch").split(",")
@@ -64,9 +66,9 @@ class OnGpu(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         for policy in POLICIES if JOBS > 1 and not why_not() else []:
-            begun(policy, *TOGETHER)
-            for case in cases.ALONE:
-                begun(policy, case.__name__)
+            for group in groups(policy):
+                begun(policy, *group)
+            begun(policy, "losses")
 
     def setUp(self):
         if why_not():
@@ -94,18 +96,22 @@ class OnGpu(unittest.TestCase):
             self.assertEqual(status, 0, text)
 
 
-TOGETHER = tuple(case.__name__ for case in cases.TOGETHER)
+def groups(policy):
+    """The names of cases that run in one process, for each process."""
+    together, alone = [cases.TOGETHER], cases.ALONE[:-1]
+    if policy == "tide" and JOBS == 1:
+        together, alone = together + [park_cases.TOGETHER], alone + park_cases.ALONE
+    return [tuple(case.__name__ for case in group) for group in together + [[case] for case in alone]]
 
 
-def add(policy, case, names):
+def add(policy, name, names):
     def test(self):
-        self.check_case(policy, case.__name__, names)
-    test.__doc__ = case.__doc__
-    setattr(OnGpu, f"test_{policy}_{case.__name__}", test)
+        self.check_case(policy, name, names)
+    test.__doc__ = cases.CASES[name].__doc__
+    setattr(OnGpu, f"test_{policy}_{name}", test)
 
 
 for each_policy in POLICIES:
-    for each_case in cases.TOGETHER:
-        add(each_policy, each_case, TOGETHER)
-    for each_case in cases.ALONE[:-1]:
-        add(each_policy, each_case, (each_case.__name__,))
+    for each_group in groups(each_policy):
+        for each_name in each_group:
+            add(each_policy, each_name, each_group)

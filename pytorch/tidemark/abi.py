@@ -236,7 +236,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-def _check(status: Status, _function: Any, _arguments: Any) -> None:
+def check(status: Status, _function: Any, _arguments: Any) -> None:
     """Raises the error that the thread's last call left, if it failed."""
     if status.value != 0:
         loaded = load()
@@ -254,7 +254,7 @@ def load() -> ctypes.CDLL:
             function = getattr(loaded, name)
             function.restype, function.argtypes = result, parameters
             if result is Status:
-                function.errcheck = _check
+                function.errcheck = check
     except (OSError, AttributeError, library.NotFound) as error:
         raise TidemarkError(f"Tidemark's C library cannot be used: {error}") from error
     version = loaded.tide_version().decode()

@@ -6,14 +6,16 @@ import re
 import unittest
 
 import recordings
-from tidemark import abi, timeline
+from tidemark import abi, device, timeline
 
 LINES = (recordings.TREE / "tests" / "abi" / "interface.txt").read_text(encoding="utf-8").splitlines()
 PROTOTYPES = {re.search(r"(tide_\w+)\(", line).group(1): line[len("function "):] for line in LINES
               if line.startswith("function ")}
 PLAIN = {"void": None, "int": ctypes.c_int, "_Bool": ctypes.c_bool, "size_t": ctypes.c_size_t, "double": ctypes.c_double,
-         "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64}
-STRUCTS = {struct.__doc__: struct for struct in abi.STRUCTS}
+         "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64, "tide_pool": ctypes.c_uint32, "tide_backup": ctypes.c_uint32,
+         "tide_stream": ctypes.c_void_p}
+OURS = (*abi.STRUCTS, *device.STRUCTS)
+STRUCTS = {struct.__doc__: struct for struct in OURS}
 
 
 def parts(text):
@@ -34,6 +36,7 @@ def declared(words):
     if callback:
         return ("callback", declared(callback.group(1)), [declared(part) for part in parts(callback.group(2))])
     kind, stars = re.match(r"(?:const )?(\w+)(\**)", words).groups()
+    stars += "*" * words.endswith("]")  # an array
     if kind == "char" and stars == "*":
         return "text"
     if stars == "":
@@ -56,7 +59,7 @@ def is_same(ours, wanted):
 
 class Interface(unittest.TestCase):
     def test_structs(self):
-        for ours in abi.STRUCTS:
+        for ours in OURS:
             name = ours.__doc__
             with self.subTest(name):
                 self.assertIn(f"struct {name} {ctypes.sizeof(ours)}", LINES)
@@ -67,11 +70,12 @@ class Interface(unittest.TestCase):
                 self.assertEqual(got, fields)
 
     def test_every_struct_is_compared(self):
-        ours = {kind for kind in vars(abi).values() if isinstance(kind, type) and issubclass(kind, ctypes.Structure)}
-        self.assertLessEqual(ours - {ctypes.Structure}, set(abi.STRUCTS))
+        for module in (abi, device):
+            ours = {kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, ctypes.Structure)}
+            self.assertLessEqual(ours - {ctypes.Structure}, set(OURS))
 
     def test_functions(self):
-        for name, (result, parameters) in abi.FUNCTIONS.items():
+        for name, (result, parameters) in {**abi.FUNCTIONS, **device.FUNCTIONS}.items():
             with self.subTest(name):
                 before, inside = re.fullmatch(r"(.+?)\b" + name + r"\((.*)\)", PROTOTYPES[name]).groups()
                 wanted = abi.Status if before.strip() == "tide_status" else declared(before.strip())

@@ -230,7 +230,7 @@ int main(int argc, char** argv) {
   Counts counts;
   try {
     run(place_tests, part, true, counts);
-    for (const auto* tests : { &memory_tests, &look_tests, &throw_tests, &thread_tests }) {
+    for (const auto* tests : { &memory_tests, &look_tests, &throw_tests, &thread_tests, &park_tests }) {
       if (counts.failed == 0) run(*tests, part, false, counts);
     }
   } catch (const Refused&) {

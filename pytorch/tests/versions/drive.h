@@ -29,6 +29,9 @@ const char* tidemark_torch_fallback(int index);
 const char* tidemark_torch_slots(void);
 void tidemark_torch_name_holders(void (*write)(int device, char* text, size_t capacity));
 void tidemark_torch_use_machine(tide_machine* machine);
+tide_device_cache* tidemark_torch_device(int index);
+tide_device_cache* tidemark_torch_make_device(int index);
+const char* tidemark_torch_tag_all(const char* tag, uint32_t backup);
 }
 
 namespace drive {
@@ -45,6 +48,7 @@ extern const std::vector<Test> memory_tests;  // memory, streams, pools, limits,
 extern const std::vector<Test> look_tests;    // statistics, snapshots, history
 extern const std::vector<Test> throw_tests;   // exceptions of user functions, and memory that runs out
 extern const std::vector<Test> thread_tests;
+extern const std::vector<Test> park_tests;  // the last ones
 
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;

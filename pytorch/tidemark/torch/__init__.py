@@ -24,10 +24,12 @@ from .. import hook, library
 from . import build, cache, fallback, notice, sites
 from . import settings as settings_
 from .settings import Option
+from .regions import Growable, Parked, graph, growable, park, prepare_backup, region, tags, trim_backups, unpark
 from .sites import MemoryGrowthWarning, Watch
 
-__all__ = ["Installation", "MemoryGrowthWarning", "OutOfMemoryReport", "Watch", "explain_oom", "install", "installation",
-           "snapshot", "stats", "watch"]
+__all__ = ["Growable", "Installation", "MemoryGrowthWarning", "OutOfMemoryReport", "Parked", "Watch", "explain_oom", "graph",
+           "growable", "install", "installation", "park", "prepare_backup", "region", "snapshot", "stats", "tags",
+           "trim_backups", "unpark", "watch"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +65,10 @@ def _declare(shim: ctypes.CDLL) -> ctypes.CDLL:
     shim.tidemark_torch_machine.restype = ctypes.c_void_p
     shim.tidemark_torch_last_oom.argtypes = [ctypes.POINTER(library.Oom)]
     shim.tidemark_torch_last_oom.restype = None
-    for name in ("tidemark_torch_replaced_by", "tidemark_torch_slots"):
+    for name in ("tidemark_torch_device", "tidemark_torch_make_device"):
+        if hasattr(shim, name):
+            getattr(shim, name).restype = ctypes.c_void_p
+    for name in ("tidemark_torch_replaced_by", "tidemark_torch_slots", "tidemark_torch_tag_all"):
         if hasattr(shim, name):
             getattr(shim, name).restype = ctypes.c_char_p
     return shim

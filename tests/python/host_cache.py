@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright the Tidemark authors
+"""A device cache of the policy `tide` on the host machine, whose memory this process can read and write."""
+import ctypes
+
+from tidemark import abi
+from tidemark.device import Cache, PoolOptions, Scope
+
+
+class Options(ctypes.Structure):
+    """The beginning of tide_device_options; the library has defaults for the rest."""
+    _fields_ = [("size", ctypes.c_uint32), ("policy", ctypes.c_uint32), ("max_split_bytes", ctypes.c_uint64)]
+
+
+class Block(ctypes.Structure):
+    """tide_block"""
+    _fields_ = [("address", ctypes.c_void_p), ("handle", ctypes.c_uint64)]
+
+
+class HostCache(Cache):
+    """Ends with close()."""
+    is_closed = False
+
+    def __init__(self):
+        self._tide = abi.load()
+        self._machine = ctypes.c_void_p()
+        made = ctypes.c_void_p()
+        options = Options(ctypes.sizeof(Options), 1, 2**64 - 1)
+        self._check(self._tide.tide_machine_new_host(None, ctypes.byref(self._machine)))
+        self._check(self._tide.tide_device_new(self._machine, 0, ctypes.byref(options), ctypes.byref(made)))
+        super().__init__(made.value)
+
+    def _check(self, status):
+        if status != 0:
+            raise AssertionError(self._tide.tide_last_error().contents.text.decode())
+
+    def alloc(self, size, value):
+        """The address of a new block, filled with a byte."""
+        block = Block()
+        self._check(self._tide.tide_device_alloc(self._address, None, ctypes.c_size_t(size), ctypes.byref(block)))
+        self.synchronize()  # the request may have unparked its pool
+        ctypes.memset(block.address, value, size)
+        return block.address
+
+    def synchronize(self):
+        """Waits for all work of the device."""
+        self._check(self._tide.tide_machine_device_synchronize(self._machine, 0))
+
+    def begin_capture(self, label):
+        """Sends the requests of this thread to a new pool, and behaves as inside a capture. Returns the pool."""
+        pool = ctypes.c_uint32()
+        options = PoolOptions(size=ctypes.sizeof(PoolOptions), label=label)
+        self._call("tide_device_pool_new", ctypes.byref(options), ctypes.byref(pool))
+        self._call("tide_device_pool_begin", pool, ctypes.byref(Scope(size=ctypes.sizeof(Scope), kind=1)))
+        return pool.value
+
+    @property
+    def address(self):
+        return self._address.value
+
+    def set_limit(self, size):
+        self._check(self._tide.tide_device_set_limit(self._address, ctypes.c_uint64(size)))
+
+    def release(self, address):
+        self._check(self._tide.tide_device_release_address(self._address, ctypes.c_void_p(address)))
+
+    def close(self):
+        self.is_closed = True
+        self._tide.tide_device_free(self._address)
+        self._tide.tide_machine_free(self._machine)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright the Tidemark authors
+"""A module `torch` and a shim whose devices are host machines: as much of PyTorch as regions and what is built on them call.
+
+A tensor is a range of bytes that this process can read and write, so that tests compare contents.
+"""
+import ctypes
+import itertools
+import math
+import sys
+import types
+from unittest import mock
+
+import host_cache
+import tidemark.torch
+from tidemark.device import Backup, ScopeKind
+from tidemark.torch import regions
+
+DEVICES = 2
+INSTALLATION = tidemark.torch.Installation("tide", "policy:tide", "class", None, False)
+
+
+class Dtype:
+    def __init__(self, size):
+        self.size = size
+
+
+class Tensor:
+    """A contiguous tensor. `owner` keeps its memory."""
+
+    def __init__(self, address, shape, dtype, owner, device):
+        self.address, self.shape, self.dtype, self.owner, self.device = address, tuple(shape), dtype, owner, device
+        self.is_cuda = device != "cpu"
+
+    def data_ptr(self):
+        return self.address
+
+    @property
+    def nbytes(self):
+        return math.prod(self.shape) * self.dtype.size
+
+    def element_size(self):
+        return self.dtype.size
+
+    def is_contiguous(self):
+        return True
+
+    def view(self, other):
+        """With another type, or another shape."""
+        if isinstance(other, Dtype):
+            row = self.shape[-1] * self.dtype.size
+            assert row % other.size == 0, "the last dimension cannot be divided"
+            return Tensor(self.address, (*self.shape[:-1], row // other.size), other, self.owner, self.device)
+        assert math.prod(other) == math.prod(self.shape), "another number of elements"
+        return Tensor(self.address, other, self.dtype, self.owner, self.device)
+
+    def __getitem__(self, rows):
+        begin, end, _ = rows.indices(self.shape[0])
+        row = math.prod(self.shape[1:]) * self.dtype.size
+        return Tensor(self.address + begin * row, (end - begin, *self.shape[1:]), self.dtype, self.owner, self.device)
+
+    def clone(self):
+        copy = ctypes.create_string_buffer(self.content(), self.nbytes)
+        return Tensor(ctypes.addressof(copy), self.shape, self.dtype, copy, self.device)
+
+    def fill(self, value):
+        ctypes.memset(self.address, value, self.nbytes)
+
+    def content(self):
+        return ctypes.string_at(self.address, self.nbytes)
+
+    def has(self, value):
+        """Is every byte this one?"""
+        return self.content() == bytes([value]) * self.nbytes
+
+
+class Block:
+    """Releases memory when no tensor has it any more."""
+
+    def __init__(self, cache, address):
+        self.cache, self.address = cache, address
+
+    def __del__(self):
+        if not self.cache.is_closed:
+            self.cache.release(self.address)
+
+
+class Shim:
+    """The functions of the shim. A device gets its allocator when it is used for the first time."""
+
+    def __init__(self):
+        self.caches = {}
+        self.wishes = []
+
+    def tidemark_torch_device(self, index):
+        return self.caches[index].address if index in self.caches else None
+
+    def tidemark_torch_make_device(self, index):
+        if index not in self.caches and index < DEVICES:
+            self.caches[index] = host_cache.HostCache()
+            for wish in self.wishes:
+                wish(self.caches[index])
+        return self.tidemark_torch_device(index)
+
+    def tidemark_torch_tag_all(self, tag, backup):
+        def wish(cache):
+            cache.begin(cache.pool_new(tag.decode(), Backup(backup.value)), ScopeKind.ALL)
+
+        self.wishes.append(wish)
+        for cache in self.caches.values():
+            wish(cache)
+
+    def close(self):
+        for cache in self.caches.values():
+            cache.close()
+
+
+class CUDAGraph:
+    has_ended = False
+
+    def pool(self):
+        if not self.has_ended:
+            raise RuntimeError("Called CUDAGraph::pool() without a preceding successful capture.")
+        return self.label
+
+
+class HostTorch(types.ModuleType):
+    """The module. make() is torch.full() for bytes."""
+
+    def __init__(self, shim):
+        super().__init__("torch")
+        self.shim = shim
+        self.uint8, self.float32 = Dtype(1), Dtype(4)
+        self.current = 0
+        self.fractions = {}
+        self._labels = itertools.count(1)
+        self.cuda = types.SimpleNamespace(
+            init=lambda: None, device_count=lambda: DEVICES, current_device=lambda: self.current, CUDAGraph=CUDAGraph,
+            _utils=types.SimpleNamespace(_get_device_index=self._index), graph=self._graph,
+            current_stream=lambda index: types.SimpleNamespace(cuda_stream=0), mem_get_info=lambda index: (1 << 30, 4 << 30),
+            set_per_process_memory_fraction=lambda fraction, index: self.fractions.update({index: fraction}))
+
+    def _index(self, device, optional=False):
+        assert optional or device is not None
+        return self.current if device is None else device
+
+    def _graph(self, graph, pool=None, stream=None, capture_error_mode="global"):
+        assert pool is None and stream is None and capture_error_mode in ("global", "thread_local")
+        graph.label = (0, next(self._labels))
+        cache = self.shim.caches[self.current]
+
+        class Capture:
+            def __enter__(self):
+                self.pool = cache.begin_capture(graph.label)
+
+            def __exit__(self, kind, _error, _trace):
+                cache.end(self.pool)
+                graph.has_ended = kind is None
+
+        return Capture()
+
+    def make(self, size, value, device=None):
+        index = self._index(device, True)
+        self.shim.tidemark_torch_make_device(index)
+        cache = self.shim.caches[index]
+        address = cache.alloc(size, value)
+        return Tensor(address, (size,), self.uint8, Block(cache, address), index)
+
+    def get_default_dtype(self):
+        return self.float32
+
+    def empty(self, size, dtype):
+        return Tensor(0, (size,), dtype, None, "cpu")
+
+    def device(self, kind, index):
+        assert kind == "cuda"
+        return index
+
+    def as_tensor(self, memory, device):
+        given = memory.__cuda_array_interface__
+        address = given["data"][0]
+        assert (given["typestr"], given["version"], given["data"][1]) == ("|u1", 3, False)
+        ctypes.string_at(address, 1)  # PyTorch asks the driver about this address
+        return Tensor(address, given["shape"], self.uint8, memory, device)
+
+    def frombuffer(self, data, dtype):
+        return Tensor(ctypes.addressof(data), (ctypes.sizeof(data) // dtype.size,), dtype, data, "cpu")
+
+
+def put_in_place(test):
+    """From now on, to the end of a test, Tidemark serves this PyTorch. Returns the module."""
+    shim = Shim()
+    torch = HostTorch(shim)
+    test.addCleanup(shim.close)
+    for patch in (mock.patch.dict(sys.modules, {"torch": torch}), mock.patch.object(tidemark.torch, "_shim", shim),
+                  mock.patch.object(tidemark.torch, "_installed", INSTALLATION),
+                  mock.patch.dict(regions._all, clear=True)):
+        patch.start()
+        test.addCleanup(patch.stop)
+    return torch
