@@ -3,7 +3,7 @@
 """PyTorch on Tidemark, on a GPU: the cases of cases.py under both policies, each process with a time limit.
 
 TIDEMARK_TEST_POLICIES names the policies. With TIDEMARK_TEST_JOBS all processes begin at once, so many at a time; cases of
-parking need the device for themselves and do not run then.
+parking and budgets need the device for themselves and do not run then.
 """
 import concurrent.futures
 import functools
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import unittest
 
+import budget_cases
 import cases
 import park_cases
 
@@ -100,7 +101,7 @@ def groups(policy):
     """The names of cases that run in one process, for each process."""
     together, alone = [cases.TOGETHER], cases.ALONE[:-1]
     if policy == "tide" and JOBS == 1:
-        together, alone = together + [park_cases.TOGETHER], alone + park_cases.ALONE
+        together, alone = together + [park_cases.TOGETHER, budget_cases.TOGETHER], alone + park_cases.ALONE
     return [tuple(case.__name__ for case in group) for group in together + [[case] for case in alone]]
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Tags, parking and ranges that grow, of a device cache: see device.h.
+"""Tags, parking, budgets and ranges that grow, of a device cache: see device.h and budget.h.
 
 Needs no PyTorch, because the cache is a pointer.
 """
@@ -10,8 +10,9 @@ import ctypes
 import dataclasses
 import enum
 import functools
-from ctypes import POINTER, byref, c_bool, c_char_p, c_size_t, c_uint32, c_uint64, c_void_p
-from typing import Any, Optional, Sequence
+import warnings
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any, Callable, Optional, Sequence
 
 from . import abi
 from .abi import Status, TidemarkError
@@ -73,8 +74,30 @@ class TagStats(ctypes.Structure):
 
 
 OnTag = ctypes.CFUNCTYPE(c_bool, c_void_p, c_char_p)
+NO_LIMIT = 2**64 - 1
 
-STRUCTS = (PoolOptions, Scope, ParkOptions, UnparkOptions, ParkResult, TagStats)
+
+class BudgetFields(ctypes.Structure):
+    """tide_budget"""
+    _fields_ = [("size", c_uint32), ("priority", c_int32), ("limit", c_uint64), ("soft_limit", c_uint64),
+                ("guarantee", c_uint64), ("yields", c_bool), ("is_constant", c_bool)]
+
+
+class BudgetStats(ctypes.Structure):
+    """tide_budget_stats"""
+    _fields_ = [("size", c_uint32), ("use_count", c_uint32)]
+    _fields_ += [(name, c_uint64) for name in ("reserved_bytes", "claimed_bytes", "parked_count", "fetched_count",
+                                               "ahead_count", "sent_bytes", "fetched_bytes")]
+
+
+class Pressure(ctypes.Structure):
+    """tide_pressure"""
+    _fields_ = [("size", c_uint32), ("wanted_bytes", c_uint64), ("tag", c_char_p), ("limited_tag", c_char_p)]
+
+
+OnPressure = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, POINTER(Pressure))
+
+STRUCTS = (PoolOptions, Scope, ParkOptions, UnparkOptions, ParkResult, TagStats, BudgetFields, BudgetStats, Pressure)
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tide_device_pool_new": (Status, [c_void_p, POINTER(PoolOptions), POINTER(c_uint32)]),
     "tide_device_pool_drop": (Status, [c_void_p, c_uint32]),
@@ -91,6 +114,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tide_device_prepare_backup": (Status, [c_void_p, c_char_p, POINTER(ParkOptions)]),
     "tide_device_trim_backups": (Status, [c_void_p, c_char_p]),
     "tide_device_read_parked": (Status, [c_void_p, c_void_p, c_size_t, c_void_p, POINTER(c_void_p)]),
+    "tide_device_budget_set": (Status, [c_void_p, c_char_p, POINTER(BudgetFields)]),
+    "tide_device_budget_get": (Status, [c_void_p, c_char_p, POINTER(BudgetFields)]),
+    "tide_device_budget_stats": (Status, [c_void_p, c_char_p, POINTER(BudgetStats)]),
+    "tide_device_use": (Status, [c_void_p, c_char_p, c_void_p]),
+    "tide_device_done": (Status, [c_void_p, c_char_p, c_void_p]),
+    "tide_device_observe_pressure": (Status, [c_void_p, OnPressure, c_void_p, POINTER(c_uint64)]),
+    "tide_device_detach": (Status, [c_void_p, c_uint64]),
     "tide_device_range_new": (Status, [c_void_p, c_uint64, POINTER(c_void_p)]),
     "tide_device_range_commit": (Status, [c_void_p, c_void_p, c_void_p, c_uint64, c_uint64]),
     "tide_device_range_decommit": (Status, [c_void_p, c_void_p, c_uint64, c_uint64]),
@@ -129,6 +159,46 @@ class Parked:
 
 def _parked(result: ParkResult, lost: Sequence[tuple[int, int]] = ()) -> Parked:
     return Parked(result.pool_count, result.physical_bytes, result.block_bytes, result.copied_bytes, tuple(lost))
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """What a tag may have, in bytes; None is no limit. See tide_budget."""
+    limit: Optional[int] = None
+    soft_limit: Optional[int] = None
+    guarantee: int = 0
+    priority: int = 0
+    yields: bool = False
+    constant: bool = False
+
+
+class PressureObserver:
+    """A function that is called when a request lacks memory. The callback of C is never freed: a thread may be inside."""
+    _callbacks: list[Any] = []
+
+    def __init__(self, cache: Cache, function: Callable[[int, str, str], Any]) -> None:
+        self._cache = cache
+        self._function: Optional[Callable[[int, str, str], Any]] = function
+        callback = OnPressure(self._press)
+        self._callbacks.append(callback)
+        number = c_uint64()
+        cache._call("tide_device_observe_pressure", callback, None, byref(number))
+        self._number = number.value
+
+    def _press(self, _user: Any, _device: Any, pressure: Any) -> None:
+        function, given = self._function, pressure.contents
+        if function is None:
+            return
+        try:
+            function(given.wanted_bytes, given.tag.decode(errors="replace"), given.limited_tag.decode(errors="replace"))
+        except Exception as error:  # there is no way through C
+            warnings.warn(f"tidemark: a callback of memory pressure failed: {error!r}", RuntimeWarning, stacklevel=1)
+
+    def remove(self) -> None:
+        """Ends the calls. Waits for those of other threads, unless this is one."""
+        if self._function is not None:
+            self._function = None
+            self._cache._call("tide_device_detach", self._number)
 
 
 def _name(tag: Optional[str]) -> Optional[bytes]:
@@ -240,6 +310,43 @@ class Cache:
         data = c_void_p()
         self._call("tide_device_read_parked", c_void_p(address), size, destination, byref(data))
         return data.value
+
+    # Budgets
+
+    def budget_set(self, tag: str, budget: Optional[Budget]) -> None:
+        """Gives a tag a budget; None takes it away."""
+        if budget is None:
+            self._call("tide_device_budget_set", tag.encode(), None)
+            return
+        limit, soft_limit = (NO_LIMIT if each is None else each for each in (budget.limit, budget.soft_limit))
+        fields = BudgetFields(ctypes.sizeof(BudgetFields), budget.priority, limit, soft_limit, budget.guarantee,
+                              budget.yields, budget.constant)
+        self._call("tide_device_budget_set", tag.encode(), byref(fields))
+
+    def budget_get(self, tag: str) -> Budget:
+        """The budget of a tag; one without limits if it has none."""
+        fields = BudgetFields(size=ctypes.sizeof(BudgetFields))
+        self._call("tide_device_budget_get", tag.encode(), byref(fields))
+        limit, soft_limit = (None if each == NO_LIMIT else each for each in (fields.limit, fields.soft_limit))
+        return Budget(limit, soft_limit, fields.guarantee, fields.priority, fields.yields, fields.is_constant)
+
+    def budget_stats(self, tag: str) -> dict[str, int]:
+        """What a tag has, and what giving way has cost it."""
+        stats = BudgetStats(size=ctypes.sizeof(BudgetStats))
+        self._call("tide_device_budget_stats", tag.encode(), byref(stats))
+        return {name: getattr(stats, name) for name, _ in BudgetStats._fields_[1:]}
+
+    def use(self, tag: str, stream: Optional[int]) -> None:
+        """Brings a tag back if it is away, and keeps it in place until done()."""
+        self._call("tide_device_use", tag.encode(), stream)
+
+    def done(self, tag: str, stream: Optional[int]) -> None:
+        """Ends a use, whose work is on the stream."""
+        self._call("tide_device_done", tag.encode(), stream)
+
+    def observe_pressure(self, function: Callable[[int, str, str], Any]) -> PressureObserver:
+        """Calls a function with the wanted bytes, the tag that wants them, and the tag whose limit is in the way."""
+        return PressureObserver(self, function)
 
     # Ranges
 

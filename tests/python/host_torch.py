@@ -115,6 +115,44 @@ class Shim:
             cache.close()
 
 
+class Hook:
+    """A hook that can be removed from its list."""
+
+    def __init__(self, hooks, function, place, always=False):
+        self.hooks, self.function, self.always = hooks, function, always
+        hooks.insert(place, self)
+
+    def remove(self):
+        self.hooks.remove(self)
+
+
+class Module:
+    """Calls hooks around forward() as PyTorch does: in their order, and after an error those left that have `always_call`."""
+
+    def __init__(self, forward):
+        self.forward, self.before, self.after = forward, [], []
+
+    def register_forward_pre_hook(self, function, *, prepend=False):
+        return Hook(self.before, function, 0 if prepend else len(self.before))
+
+    def register_forward_hook(self, function, *, always_call=False):
+        return Hook(self.after, function, len(self.after), always_call)
+
+    def __call__(self, *given):
+        left, result = list(self.after), None
+        try:
+            for hook in list(self.before):
+                hook.function(self, given)
+            result = self.forward(*given)
+            while left:
+                left.pop(0).function(self, given, result)
+        finally:
+            for hook in left:
+                if hook.always:
+                    hook.function(self, given, result)
+        return result
+
+
 class CUDAGraph:
     has_ended = False
 

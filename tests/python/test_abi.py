@@ -13,7 +13,7 @@ PROTOTYPES = {re.search(r"(tide_\w+)\(", line).group(1): line[len("function "):]
               if line.startswith("function ")}
 PLAIN = {"void": None, "int": ctypes.c_int, "_Bool": ctypes.c_bool, "size_t": ctypes.c_size_t, "double": ctypes.c_double,
          "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64, "tide_pool": ctypes.c_uint32, "tide_backup": ctypes.c_uint32,
-         "tide_stream": ctypes.c_void_p}
+         "tide_stream": ctypes.c_void_p, "tide_observer": ctypes.c_uint64, "tide_pressure_fn": device.OnPressure}
 OURS = (*abi.STRUCTS, *device.STRUCTS)
 STRUCTS = {struct.__doc__: struct for struct in OURS}
 
@@ -90,10 +90,11 @@ class Interface(unittest.TestCase):
             kept = {name: number for name, number in listed.items() if not name.endswith("COUNT")}
             self.assertEqual({member.name: member.value for member in kind}, kept)
         for line in ("enum TIDE_ERR_STATE 12", "enum TIDE_FORMAT_COUNT 8", "enum TIDE_FORMAT_NATIVE 2",
-                     "constant TIDE_LEDGER_BEFORE -1", "enum TIDE_TIMELINE_ENTRIES 0", "enum TIDE_TIMELINE_TIME 1"):
+                     "constant TIDE_LEDGER_BEFORE -1", "enum TIDE_TIMELINE_ENTRIES 0", "enum TIDE_TIMELINE_TIME 1",
+                     "constant TIDE_NO_LIMIT -1"):
             self.assertIn(line, LINES)
-        self.assertEqual((abi.STATE, abi.FORMAT_COUNT, abi.NATIVE, abi.BEFORE, timeline.AXES),
-                         (12, 8, 2, 2**64 - 1, {"entry": 0, "time": 1}))
+        self.assertEqual((abi.STATE, abi.FORMAT_COUNT, abi.NATIVE, abi.BEFORE, device.NO_LIMIT, timeline.AXES),
+                         (12, 8, 2, 2**64 - 1, 2**64 - 1, {"entry": 0, "time": 1}))
 
 
 if __name__ == "__main__":

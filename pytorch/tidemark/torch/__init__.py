@@ -24,12 +24,14 @@ from .. import hook, library
 from . import build, cache, fallback, notice, sites
 from . import settings as settings_
 from .settings import Option
+from .budgets import ModuleUse, PressureObserver, budget, on_pressure, use, use_in
 from .regions import Growable, Parked, graph, growable, park, prepare_backup, region, tags, trim_backups, unpark
 from .sites import MemoryGrowthWarning, Watch
 
-__all__ = ["Growable", "Installation", "MemoryGrowthWarning", "OutOfMemoryReport", "Parked", "Watch", "explain_oom", "graph",
-           "growable", "install", "installation", "park", "prepare_backup", "region", "snapshot", "stats", "tags",
-           "trim_backups", "unpark", "watch"]
+__all__ = ["Growable", "Installation", "MemoryGrowthWarning", "ModuleUse", "OutOfMemoryReport", "Parked",
+           "PressureObserver", "Watch", "budget", "explain_oom", "graph", "growable", "install", "installation",
+           "on_pressure", "park", "prepare_backup", "region", "snapshot", "stats", "tags", "trim_backups", "unpark", "use",
+           "use_in", "watch"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -360,6 +362,10 @@ class OutOfMemoryReport:
     tried: tuple[tuple[str, int], ...]  # each step, and the bytes that it found
     held_by: tuple[dict[str, int], ...]  # blocks that keep memory idle, the worst first
     text: str
+    tag: str = ""  # whose limit is in the way; "" if none is
+    tag_limit: Optional[int] = None
+    tag_reserved: int = 0
+    guaranteed: int = 0  # kept free for other tags
 
     def __str__(self) -> str:
         lines = [self.text]
@@ -381,7 +387,9 @@ def report_of(oom: library.Oom) -> Optional[OutOfMemoryReport]:
         limit=oom.limit if oom.limit != 2**64 - 1 else None,
         tried=tuple((rung.name.decode(), rung.yielded_bytes) for rung in oom.rungs[: oom.rung_count]),
         held_by=tuple({name: getattr(pin, name) for name in fields} for pin in oom.pins[: oom.pin_count]),
-        text=oom.text.decode(errors="replace"))
+        text=oom.text.decode(errors="replace"), tag=oom.tag.decode(errors="replace"),
+        tag_limit=oom.tag_limit if oom.tag and oom.tag_limit != 2**64 - 1 else None,
+        tag_reserved=oom.tag_reserved_bytes, guaranteed=oom.guaranteed_bytes)
 
 
 def explain_oom() -> Optional[OutOfMemoryReport]:

@@ -12,12 +12,14 @@ See docs/park.md. Needs the policy `tide`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import threading
-from typing import Any, Iterator, Optional, Sequence, Union
+from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
 from ..abi import TidemarkError
-from ..device import Backup, Cache, Parked, Range, ScopeKind
+from ..device import Backup, Budget, Cache, Parked, Range, ScopeKind, TagStats
+from ..sizes import size_bytes
 
 __all__ = ["Growable", "Parked", "graph", "growable", "park", "prepare_backup", "region", "tags", "trim_backups", "unpark"]
 
@@ -31,6 +33,31 @@ def backup_of(name: Optional[str]) -> Backup:
     return _KINDS[name]
 
 
+def _value(name: str, given: Any) -> Any:
+    """A value of a budget as the library takes it."""
+    if name in ("yields", "constant"):
+        if not isinstance(given, bool):
+            raise ValueError(f"{name} must be True or False, not {given!r}")
+        return given
+    if name == "priority":
+        if isinstance(given, bool) or not isinstance(given, int) or not -2**31 <= given < 2**31:
+            raise ValueError(f"priority must be a number of 32 bits, not {given!r}")
+        return given
+    return None if given is None and name != "guarantee" else size_bytes(given)
+
+
+def changed(budget: Budget, wishes: Mapping[str, Any]) -> Budget:
+    """A budget with other values, whose sizes may be texts. Raises ValueError."""
+    known = [field.name for field in dataclasses.fields(Budget)]
+    for name in wishes:
+        if name not in known:
+            raise ValueError(f"a budget has no {name!r}, but {', '.join(known)}")
+    result = dataclasses.replace(budget, **{name: _value(name, given) for name, given in wishes.items()})
+    if result.limit is not None and result.guarantee > result.limit:
+        raise ValueError(f"a guarantee of {result.guarantee} bytes is above the limit of {result.limit} bytes")
+    return result
+
+
 class Regions:
     """The regions of one device. Two regions of a tag may be open at once, so a tag may have several pools."""
 
@@ -39,6 +66,8 @@ class Regions:
         self.index = index  # of the device
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, Backup], list[int]] = {}  # pools without an open scope
+        self._budget_lock = threading.Lock()
+        self._budgets: set[str] = set()  # tags that have one
 
     def _take(self, tag: str, backup: Backup) -> int:
         with self._lock:
@@ -54,6 +83,28 @@ class Regions:
     def has(self, tag: Optional[str]) -> bool:
         """Does a pool have the tag, or one below it; or any?"""
         return any(tag is None or (known + "/").startswith(tag + "/") for known in self.cache.tags())
+
+    def change_budgets(self, wishes: Mapping[str, Optional[Mapping[str, Any]]]) -> None:
+        """Changes the budgets of tags; None takes one away. If a value is wrong, none changes."""
+        with self._budget_lock:
+            budgets = {tag: (self.cache.budget_get(tag), wish) for tag, wish in wishes.items()}
+            after = {tag: None if wish is None else changed(before, wish) for tag, (before, wish) in budgets.items()}
+            for tag, budget in after.items():
+                self.cache.budget_set(tag, budget)
+            self._budgets |= after.keys()
+            self._budgets -= {tag for tag, budget in after.items() if budget is None}
+
+    def _figures_of(self, tag: str, has_memory: bool) -> dict[str, Any]:
+        nothing = dict.fromkeys((name for name, _ in TagStats._fields_[1:]), 0)
+        return {**(self.cache.tag_stats(tag) if has_memory else nothing), **dataclasses.asdict(self.cache.budget_get(tag)),
+                **self.cache.budget_stats(tag)}
+
+    def figures(self) -> dict[str, dict[str, Any]]:
+        """What each tag that has memory or a budget holds, may have, and has given."""
+        having = self.cache.tags()
+        with self._budget_lock:
+            listed = sorted({*having, *self._budgets})
+        return {tag: self._figures_of(tag, any((known + "/").startswith(tag + "/") for known in having)) for tag in listed}
 
     @contextlib.contextmanager
     def open(self, tag: str, backup: Backup, kind: ScopeKind = ScopeKind.THREAD) -> Iterator[None]:
@@ -137,13 +188,22 @@ def _with_tag(device: Any, tag: Optional[str]) -> list[Regions]:
 
 
 @contextlib.contextmanager
-def region(tag: str, *, backup: Optional[str] = "pinned", device: Any = None) -> Iterator[None]:
+def region(tag: str, *, backup: Optional[str] = "pinned", limit: Union[int, str, None] = None,
+           soft_limit: Union[int, str, None] = None, guarantee: Union[int, str, None] = None, priority: Optional[int] = None,
+           yields: Optional[bool] = None, constant: Optional[bool] = None, device: Any = None) -> Iterator[None]:
     """Tensors that this thread makes inside belong to a tag, such as "weights/actor".
 
     backup   where their contents go while they are parked: "pinned" (the fastest), "pageable" or "file"; None discards
              them: after unpark() they are undefined
+
+    The others change the budget of the tag, as budget() does; it stays after the region.
     """
     kind, regions = backup_of(backup), of_device(device)
+    wishes = {"limit": limit, "soft_limit": soft_limit, "guarantee": guarantee, "priority": priority, "yields": yields,
+              "constant": constant}
+    given = {name: value for name, value in wishes.items() if value is not None}
+    if given:
+        regions.change_budgets({tag: given})
     with regions.open(tag, kind):
         yield
 
@@ -217,9 +277,11 @@ def trim_backups(tag: Optional[str] = None, *, device: Any = None) -> None:
 
 
 def tags(device: Any = None) -> dict[str, dict[str, Any]]:
-    """What each tag holds, with the tags below it: tensors, and bytes that are allocated, reserved, parked, and in backups."""
-    cache = of_device(device).cache
-    return {tag: cache.tag_stats(tag) for tag in cache.tags()}
+    """What each tag holds, with the tags below it: tensors, and bytes that are allocated, reserved, parked, and in backups.
+
+    Also its budget, and how often and how much of it gave way and came back: see budget().
+    """
+    return of_device(device).figures()
 
 
 # ---------------------------------------------------------------------------------------------------

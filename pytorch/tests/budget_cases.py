@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright the Tidemark authors
+"""What must hold on a GPU for budgets: cases of cases.py. Only with the policy `tide` memory gives way."""
+from __future__ import annotations
+
+from claims import check, equal, raises
+from park_cases import MIB, needed_tide
+
+LAYERS = 16
+WIDTH = 4096
+LAYER = 2 * WIDTH * WIDTH  # 32 MiB of weights
+
+
+def _stack(torch, tide, tag):
+    """Layers whose weights have a tag each."""
+    layers = []
+    for number in range(LAYERS):
+        with tide.region(f"{tag}/{number}"):
+            layers.append(torch.nn.Linear(WIDTH, WIDTH, bias=False, device="cuda", dtype=torch.float16))
+    return layers
+
+
+def _answers(torch, layers, given):
+    """What each layer computes from the answer of the one before."""
+    answers = []
+    for layer in layers:
+        given = torch.tanh(2 * layer(given))  # of the same magnitude after many layers
+        answers.append(given)
+    return answers
+
+
+def budget_layers(torch):
+    """Layers of 512 MiB compute in turn with 160 MiB, on two streams: their answers are bit for bit those without a budget."""
+    tide = needed_tide()
+    torch.manual_seed(0)
+    layers = _stack(torch, tide, "model")
+    given = torch.randn(64, WIDTH, device="cuda", dtype=torch.float16)
+    limit, other = 5 * LAYER, torch.cuda.Stream()
+    with torch.no_grad():
+        wanted = _answers(torch, layers, given)
+        check(len({float(answer.float().sum()) for answer in wanted}) > LAYERS // 2, "the layers compute nothing")
+        tide.budget({"model": {"limit": "160MiB", "yields": True, "constant": True}})
+        check(tide.tags()["model"]["reserved_bytes"] <= limit, "what was there did not give way")
+        uses = [tide.use_in(layer, f"model/{number}") for number, layer in enumerate(layers)]
+        for turn in range(8):
+            stream = other if turn == 6 else torch.cuda.current_stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                got = _answers(torch, layers, given)
+            torch.cuda.current_stream().wait_stream(stream)
+            equal([torch.equal(*pair) for pair in zip(got, wanted)], [True] * LAYERS, f"answers are the same in turn {turn}")
+            check(tide.tags()["model"]["reserved_bytes"] <= limit, f"the limit is exceeded in turn {turn}")
+        torch.cuda.synchronize()
+    found = tide.tags()["model"]
+    check(found["parked_count"] >= 8 * 10, f"only {found['parked_count']} times a layer was parked")
+    check(found["ahead_count"] > 0, "no layer came ahead")
+    check(found["sent_bytes"] <= LAYERS * LAYER, f"{found['sent_bytes']} bytes were copied away, so layers more than once")
+    equal(found["use_count"], 0, "uses that are not done")
+    for use in uses:
+        use.remove()
+    tide.budget({"model": None})
+    del layers, uses
+    tide.trim_backups()
+
+
+def budget_changing(torch):
+    """Layers that change while others give way for them keep what was written."""
+    tide = needed_tide()
+    tide.budget({"state": {"limit": 3 * LAYER, "yields": True}})
+    parts = []
+    for number in range(8):
+        with tide.region(f"state/{number}"):
+            parts.append(torch.full((LAYER // 4,), number, dtype=torch.int32, device="cuda"))
+    for _ in range(5):
+        for number, part in enumerate(parts):
+            with tide.use(f"state/{number}"):
+                torch.cuda._sleep(200_000)
+                part += 100
+    for number, part in enumerate(parts):
+        with tide.use(f"state/{number}"):
+            check(bool((part == number + 500).all()), f"a wrong number in part {number}")
+    check(tide.tags()["state"]["parked_count"] >= 25, "parts did not give way")
+    tide.budget({"state": None})
+    del parts, part
+    tide.trim_backups()
+
+
+def budget_limit(torch):
+    """A tensor beyond a limit is refused with an error that names the tag, unless a callback frees something."""
+    tide = needed_tide()
+    calls, kept = [], []
+
+    def make(size):
+        return torch.full((size,), 7, dtype=torch.uint8, device="cuda")
+
+    def free(wanted, tag, limited):
+        calls.append((wanted >= 40 * MIB, tag, limited))
+        kept.clear()
+
+    with tide.region("capped/a"):
+        kept.append(make(40 * MIB))
+    tide.budget({"capped": {"limit": "64MiB"}})
+    with tide.region("capped/b"), raises(torch.OutOfMemoryError, "capped"):
+        make(40 * MIB)
+    check(bool((kept[0] == 7).all()), "a tensor changed")
+    observer = tide.on_pressure(free)
+    try:
+        with tide.region("capped/b"):
+            made = make(40 * MIB)
+    finally:
+        observer.remove()
+    equal(calls, [(True, "capped/b", "capped")], "the calls")
+    check(bool((made == 7).all()) and not kept, "the new tensor is wrong")
+    with tide.region("capped/b"), raises(torch.OutOfMemoryError, "capped"):
+        make(40 * MIB)
+    equal(len(calls), 1, "the number of calls after the end")
+    tide.budget({"capped": None})
+
+
+TOGETHER = [budget_layers, budget_changing, budget_limit]
