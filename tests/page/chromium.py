@@ -141,8 +141,31 @@ class Page:
     def one(self, selector):
         return self.wait(lambda: (self.all(selector) or [None])[0], f"there is {selector}")
 
+    # The page may replace an element between finding and using it. These find it anew until it can be used.
+
+    def use(self, selector, action):
+        return self.wait(lambda: [action(element) for element in self.all(selector)[:1]], f"there is {selector}")[0]
+
     def text(self, selector):
-        return self.wait(lambda: [element.text for element in self.all(selector)[:1]], f"there is {selector}")[0]
+        return self.use(selector, lambda element: element.text)
+
+    def texts(self, selector):
+        return self.run("return Array.from(document.querySelectorAll(arguments[0]), (one) => one.innerText)", selector)
+
+    def attribute(self, selector, name):
+        return self.use(selector, lambda element: element.get_attribute(name))
+
+    def attributes(self, selector, name):
+        return self.run("return Array.from(document.querySelectorAll(arguments[0]), (one) => one.getAttribute(arguments[1]))",
+                        selector, name)
+
+    def click(self, selector):
+        self.use(selector, lambda element: element.click())
+
+    def press(self, selector, key, shown):
+        """Presses a key on an element until another one is shown."""
+        self.wait(lambda: self.all(shown) or [self.keys(element, key) for element in self.all(selector)[:1]] and None,
+                  f"{selector} shows {shown}")
 
     def hash(self):
         return dict(part.split("=", 1) for part in self.run("return location.hash").lstrip("#").split("&") if "=" in part)
@@ -170,7 +193,7 @@ class Page:
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def tab(self, name):
-        self.one(f"[data-tab='{name}']").click()
+        self.click(f"[data-tab='{name}']")
 
     def report(self):
         done = subprocess.run([PROGRAM, "report", "--json", self.path], capture_output=True, text=True)
