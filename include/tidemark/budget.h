@@ -23,8 +23,9 @@
 //   2. idle memory of tags above their soft limit, down to it;
 //   3. idle memory of all;
 //   4. tags that yield are parked, pool by pool, and their contents are kept;
-//   5. callbacks are called: tide_device_observe_pressure();
-//   6. the request fails with TIDE_ERR_NO_MEMORY, and tide_device_last_oom() says what each step found.
+//   5. processes with which a ledger shares the device are asked: see "Other processes";
+//   6. callbacks are called: tide_device_observe_pressure();
+//   7. the request fails with TIDE_ERR_NO_MEMORY, and tide_device_last_oom() says what each step found.
 // If the limit of a tag is in the way, only memory under this tag can help, and only that gives way.
 // Unparking, and tide_device_use(), make room in the same way. In a capture nobody gives way.
 //
@@ -34,6 +35,7 @@
 #define TIDEMARK_BUDGET_H
 
 #include "tidemark/device.h"
+#include "tidemark/quota.h"
 
 TIDE_BEGIN_DECLS
 
@@ -142,6 +144,29 @@ typedef void (*tide_pressure_fn)(void* user, tide_device_cache* device, const ti
 TIDE_API TIDE_NODISCARD tide_status tide_device_observe_pressure(tide_device_cache* device,
                                                                  tide_pressure_fn function, void* user,
                                                                  tide_observer* out);
+
+// ---------------------------------------------------------------------------------------------------
+// Other processes
+
+// Joins a ledger (quota.h, docs/ledger.md). From now on all that the cache reserves counts in the ledger as
+// held by this process. Memory that the ledger does not have is as memory that the device does not have: idle
+// memory goes, and tags that yield are parked. If that is not enough, the other members are asked, before the
+// callbacks of pressure, and the request waits for up to `wait_ns`; in a capture it does not. If the device
+// has less than the ledger, because the memory of a process that has ended is still coming back, the request
+// waits for that, too.
+//
+// When other members ask, a thread of the cache gives idle memory back, and then parks tags that yield and
+// are not in use. Guarantees of tags hold. In a capture nothing is given.
+//
+// `on_ask` and `user` of the options must be NULL; the thread is there whatever `has_helper` says.
+// Errors: TIDE_ERR_STATE if the cache is a member already; TIDE_ERR_NO_MEMORY if the ledger has no room for
+//         what the cache has reserved; as tide_quota_join().
+// Cost:   two calls of the ledger for each piece of memory that comes from the machine, 3 us each. Requests
+//         that find cached memory cost the same as without a ledger.
+TIDE_API TIDE_NODISCARD tide_status tide_device_join(tide_device_cache* device,
+                                                     const tide_quota_options* options);
+// Leaves the ledger: what the cache has is not counted any more. tide_device_free() leaves it, too.
+TIDE_API void tide_device_leave(tide_device_cache* device);
 
 TIDE_END_DECLS
 #endif

@@ -118,6 +118,10 @@ TIDE_API void tide_quota_leave(tide_quota* quota);
 // Threads: any.
 TIDE_API TIDE_NODISCARD tide_status tide_quota_take(tide_quota* quota, uint64_t bytes);
 
+// The same without asking and without waiting, whatever `wait_ns` is. It calls no function of the program, so
+// it may be called with locks held that on_ask takes.
+TIDE_API TIDE_NODISCARD tide_status tide_quota_take_now(tide_quota* quota, uint64_t bytes);
+
 // Counts `bytes` as free again, after they went back to the machine, and wakes members that wait.
 // Errors: TIDE_ERR_ARGUMENT for more bytes than are held; TIDE_ERR_STATE in a child of fork().
 // Threads: any.

@@ -441,12 +441,18 @@ struct tide_device_cache {
   uint64_t arrival_all;              // of the last one that all streams wait for
   uint64_t arrival_over;             // all up to this one are over
   struct tide__store* stuck_stores;  // owned; backups that the machine refused to unlock; tried again later
+  uint64_t unsettled_bytes;          // new from the machine, not reserved yet: see lane/allowance.c
   uint32_t budget_count;             // of tags that have one
   uint64_t give_turns;               // walks for memory that gives way so far
   uint64_t use_clock;                // uses, and ends of uses, so far
   tide__tag* last_used;              // the tag of the last use; NULL: none
 
-  _Atomic(tide__tag*) tags;  // owned; the newest first; written under the pools lock
+  _Atomic(tide_quota*) quota;      // owned; of the ledger that the cache has joined; NULL: none
+  bool is_leaving;                 // the memory is about to go: others get nothing any more; with the gate
+  uint64_t quota_wait_ns;          // that a request waits for other processes at most
+  tide__atomic_u64 granted_bytes;  // that the quota has taken from the ledger
+  tide__atomic_u64 pledged_bytes;  // of these, for requests that have asked other processes
+  _Atomic(tide__tag*) tags;        // owned; the newest first; written under the pools lock
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;

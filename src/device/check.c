@@ -328,8 +328,7 @@ static int handles_check(const findings* f) {
   return 0;
 }
 
-int tide_device_check(tide_device_cache* device) {
-  if (device == NULL) return 0;
+static int device_walk(tide_device_cache* device) {
   findings f;
   memset(&f, 0, sizeof f);
   f.device = device;
@@ -341,4 +340,13 @@ int tide_device_check(tide_device_cache* device) {
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   tide__ignore(tide_device_get_stats(device, &stats));
   return stats_check(&f, &stats);
+}
+
+// The thread that answers other processes needs the gate to change anything.
+int tide_device_check(tide_device_cache* device) {
+  if (device == NULL || tide__is_inherited(device)) return 0;
+  (void)tide__gate_enter(device);
+  const int broken = device_walk(device);
+  tide__gate_leave(device);
+  return broken;
 }

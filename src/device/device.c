@@ -431,11 +431,15 @@ void tide_device_free(tide_device_cache* device) {
   tide__fork_unwatch(&device->fork_note);
   registry_remove(device);
   tide__offers_close(device);
+  (void)tide__gate_enter(device);
+  device->is_leaving = true;
+  tide__gate_leave(device);
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   if (device_settle(device) != TIDE_OK) error = *tide_last_error();
   memory_tell_end(device);
   memory_destroy(device);
   tide__relax_end(&relaxed);
+  tide_device_leave(device);
   device_fini(device);
   tide__error_restore(&error);
 }

@@ -250,6 +250,34 @@ static tide_status unpark_at_gate(tide_device_cache* device, const char* tag, ti
   return status;
 }
 
+// A call of tide_device_unpark(); it is made again if other processes give memory for it.
+typedef struct unpark_attempt {
+  tide_device_cache* device;
+  const char* tag;
+  tide__unpark_order* order;
+  tide_park_result* out;
+} unpark_attempt;
+
+static tide_status unpark_enter(void* user) {
+  const unpark_attempt* const attempt = user;
+  const tide_park_result none = TIDE_PARK_RESULT_INIT;
+  *attempt->out = none;
+  attempt->order->lost_count = 0;
+  (void)tide__gate_enter(attempt->device);
+  const tide_status status = unpark_at_gate(attempt->device, attempt->tag, attempt->order, attempt->out);
+  tide__gate_leave(attempt->device);
+  return status;
+}
+
+static tide_status unpark_ask(unpark_attempt* attempt) {
+  const tide_error before = *tide_last_error();
+  tide_tag_stats stats = TIDE_TAG_STATS_INIT;
+  TIDE_TRY(tide_device_tag_stats(attempt->device, attempt->tag, &stats));
+  const tide_status status = tide__allowance_ask(attempt->device, stats.parked_bytes, unpark_enter, attempt);
+  if (status == TIDE_ERR_NO_MEMORY) tide__error_restore(&before);
+  return status;
+}
+
 tide_status tide_device_unpark(tide_device_cache* device, const char* tag, const tide_unpark_options* options,
                                tide_park_result* out) {
   tide_park_result result = TIDE_PARK_RESULT_INIT;
@@ -263,9 +291,9 @@ tide_status tide_device_unpark(tide_device_cache* device, const char* tag, const
   tide__unpark_order order = { .streams = whole.streams, .stream_count = whole.stream_count };
   order.waits = whole.waits;
   order.keeps_backup = whole.keeps_backup;
-  (void)tide__gate_enter(device);
-  const tide_status status = unpark_at_gate(device, tag, &order, &result);
-  tide__gate_leave(device);
+  unpark_attempt attempt = { device, tag, &order, &result };
+  tide_status status = unpark_enter(&attempt);
+  if (status == TIDE_ERR_NO_MEMORY && order.lacks_device_memory) status = unpark_ask(&attempt);
   tide__history_tell(&device->history);
   for (size_t i = 0; i < order.lost_count && status == TIDE_OK && whole.lost != NULL; i++) {
     whole.lost(whole.user, order.lost[i].address, order.lost[i].bytes);

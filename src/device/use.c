@@ -149,9 +149,15 @@ static tide_status use_enter(use_call* call) {
   return status;
 }
 
-// The callbacks of pressure are the last step, as for requests.
+static tide_status use_attempt(void* user) { return use_enter(user); }
+
+// Other processes, and then the callbacks of pressure, are the last steps, as for requests.
 static tide_status use_press(use_call* call) {
   const tide_error before = *tide_last_error();
+  if (call->limited[0] == '\0') {
+    const tide_status asked = tide__allowance_ask(call->device, call->wanted_bytes, use_attempt, call);
+    if (asked != TIDE_ERR_NO_MEMORY) return asked;
+  }
   const tide_pressure pressure = { sizeof pressure, call->wanted_bytes, call->tag->text, call->limited };
   if (tide__observers_press(call->device, &pressure)) return use_enter(call);
   tide__error_restore(&before);

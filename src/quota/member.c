@@ -246,12 +246,11 @@ static tide_status quota_check(const char* call, const tide_quota* quota, uint64
 }
 
 // What a take that failed says.
-static tide_status take_failed(tide_quota* quota, uint64_t bytes, tide__quota_fit fit) {
+static tide_status take_failed(tide_quota* quota, uint64_t bytes, tide__quota_fit fit, uint64_t waited_ns) {
   tide__mutex_lock(&quota->lock);
   const uint64_t used = quota->used_bytes;
   const uint64_t limit = tide__quota_bytes(tide__min(quota->own[TIDE__WORD_LIMIT], quota->total));
   const uint64_t total = tide__quota_bytes(quota->total);
-  tide__quota_set_locked(quota, TIDE__WORD_FAILURES, quota->own[TIDE__WORD_FAILURES] + 1);
   tide__mutex_unlock(&quota->lock);
   const unsigned long long more = bytes;
   if (fit == TIDE__QUOTA_OVER) {
@@ -270,7 +269,13 @@ static tide_status take_failed(tide_quota* quota, uint64_t bytes, tide__quota_fi
                    "quota_take: others hold too much of the %llu bytes of the ledger '%s' for %llu bytes "
                    "more than the %llu held; waited %llu ms for them",
                    (unsigned long long)total, quota->ledger, more, (unsigned long long)used,
-                   (unsigned long long)(quota->wait_ns / 1000000u));
+                   (unsigned long long)(waited_ns / 1000000u));
+}
+
+static void failure_count(tide_quota* quota) {
+  tide__mutex_lock(&quota->lock);
+  tide__quota_set_locked(quota, TIDE__WORD_FAILURES, quota->own[TIDE__WORD_FAILURES] + 1);
+  tide__mutex_unlock(&quota->lock);
 }
 
 static tide_status quota_refresh(tide_quota* quota) {
@@ -298,7 +303,16 @@ tide_status tide_quota_take(tide_quota* quota, uint64_t bytes) {
   tide__quota_fit fit = take_at_once(quota, bytes);
   if (fit == TIDE__QUOTA_FULL && quota->wait_ns > 0 && !tide__quota_is_answering(quota))
     fit = tide__quota_wait(quota, bytes);
-  return fit == TIDE__QUOTA_FITS ? TIDE_OK : take_failed(quota, bytes, fit);
+  if (fit == TIDE__QUOTA_FITS) return TIDE_OK;
+  failure_count(quota);
+  return take_failed(quota, bytes, fit, quota->wait_ns);
+}
+
+tide_status tide_quota_take_now(tide_quota* quota, uint64_t bytes) {
+  TIDE_TRY(quota_check("quota_take_now", quota, bytes));
+  TIDE_TRY(quota_refresh(quota));
+  const tide__quota_fit fit = take_at_once(quota, bytes);
+  return fit == TIDE__QUOTA_FITS ? TIDE_OK : take_failed(quota, bytes, fit, 0);
 }
 
 // What is used falls before the claim, which is never below it. A file that cannot be mended changes nothing

@@ -10,7 +10,9 @@
 #include "t.h"
 #include "tidemark/quota.h"
 
+#ifndef MIB
 #define MIB ((uint64_t)1 << 20)
+#endif
 #define FILE_BYTES 16384  // of a ledger
 #define LEDGER_PATH_BYTES 128
 
@@ -26,7 +28,7 @@ static inline const char* ledger_folder(void) {
 // The path of a new ledger in the folder of this test.
 static inline const char* ledger_path(void) {
   static char path[LEDGER_PATH_BYTES];
-  (void)snprintf(path, sizeof path, "%s/ledger", ledger_folder());
+  if (path[0] == '\0') (void)snprintf(path, sizeof path, "%s/ledger", ledger_folder());
   return path;
 }
 

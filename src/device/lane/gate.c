@@ -13,7 +13,7 @@ uint64_t tide__gate_enter(tide_device_cache* device) {
   return turn;
 }
 
-void tide__gate_leave(tide_device_cache* device) {
+static void turn_end(tide_device_cache* device) {
   tide__mutex_lock(&device->gate_lock);
   tide__store_release(&device->gate_turn,
                       tide__load_relaxed(&device->gate_turn) + 1);  // pairs with request_begin
@@ -22,9 +22,14 @@ void tide__gate_leave(tide_device_cache* device) {
   tide__mutex_unlock(&device->gate_lock);
 }
 
+void tide__gate_leave(tide_device_cache* device) {
+  tide__allowance_settle(device);
+  turn_end(device);
+}
+
 void tide__gate_pause(tide_device_cache* device) {
   (void)tide__add_relaxed(&device->paused, 1);  // with the gate
-  tide__gate_leave(device);
+  turn_end(device);
 }
 
 void tide__gate_resume(tide_device_cache* device) {
@@ -36,7 +41,7 @@ void tide__gate_resume(tide_device_cache* device) {
 void tide__gate_settle(tide_device_cache* device) {
   const bool waits = tide__load_relaxed(&device->paused) > 0 && !tide__observers_are_around();
   if (!waits && tide__untold_count == 0) return;
-  tide__gate_leave(device);
+  turn_end(device);
   tide__history_tell(&device->history);
   tide__mutex_lock(&device->gate_lock);
   while (device->is_gate_taken || (waits && tide__load_relaxed(&device->paused) > 0)) {

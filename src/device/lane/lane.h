@@ -63,6 +63,21 @@ void tide__totals_park(tide_device_cache* device, int kind, int64_t bytes);
 void tide__totals_commit(tide_device_cache* device, int64_t blocks, int64_t bytes);
 
 // ---------------------------------------------------------------------------------------------------
+// allowance.c: what the ledger of processes lets the cache have
+
+// Before memory is taken from the machine, with the gate: TIDE_ERR_NO_MEMORY if the ledger has none now.
+tide_status tide__allowance_take(tide_device_cache* device, uint64_t bytes);
+// Memory that was taken so is reserved now.
+void tide__allowance_reserved(tide_device_cache* device, uint64_t bytes);
+// At the end of a turn: gives the ledger what the cache does not have any more.
+void tide__allowance_settle(tide_device_cache* device);
+// Asks other processes for memory and tries again what has failed for lack of it. If the machine lacks it
+// still, waits for that. Returns TIDE_ERR_NO_MEMORY without an attempt if nobody gives any. With no gate.
+typedef tide_status (*tide__attempt_fn)(void* user);
+tide_status tide__allowance_ask(tide_device_cache* device, uint64_t bytes, tide__attempt_fn again,
+                                void* user);
+
+// ---------------------------------------------------------------------------------------------------
 // history.c
 
 static inline bool tide__is_recording(tide_device_cache* device) {

@@ -74,8 +74,18 @@ static uint64_t oom_in_use(tide_device_cache* device) {
   return (uint64_t)(active + reserved);
 }
 
+// If there is no place left, a step that found nothing makes room for a later one.
+static bool oom_steps_make_room(void) {
+  uint32_t i = 0;
+  if (oom_steps.count < TIDE_OOM_RUNGS) return true;
+  while (i < oom_steps.count && oom_steps.rungs[i].yielded_bytes > 0) i++;
+  if (i == oom_steps.count) return false;
+  for (oom_steps.count--; i < oom_steps.count; i++) oom_steps.rungs[i] = oom_steps.rungs[i + 1];
+  return true;
+}
+
 static void oom_steps_add(const char* name, uint64_t before, uint64_t after) {
-  if (oom_steps.count == TIDE_OOM_RUNGS) return;
+  if (!oom_steps_make_room()) return;
   oom_steps.rungs[oom_steps.count++] = (tide_oom_rung){ name, before > after ? before - after : 0 };
 }
 
@@ -95,8 +105,43 @@ tide_status tide__oom_climb(const tide__rung* rungs, size_t count, tide__request
   return *out != NULL ? TIDE_OK : TIDE_ERR_NO_MEMORY;
 }
 
+// Another attempt to serve a request.
+typedef struct oom_attempt {
+  tide__request* request;
+  tide__again_fn again;
+  tide__block** out;
+} oom_attempt;
+
+static tide_status oom_attempt_make(void* user) {
+  const oom_attempt* const attempt = user;
+  return attempt->again(attempt->request, attempt->out);
+}
+
+// Other processes cannot help where a limit of this one is in the way.
+static bool oom_is_for_others(const tide__request* request, uint64_t bytes) {
+  const uint64_t limit = tide__load_relaxed(&request->device->limit);
+  const uint64_t reserved = tide__load_relaxed(&request->device->reserved_bytes);
+  return oom_budgets.tag[0] == '\0' &&
+         (limit == TIDE_NO_LIMIT || bytes <= limit - tide__min(limit, reserved));
+}
+
+static tide_status oom_ask(tide__request* request, tide__again_fn again, tide__block** out) {
+  tide_device_cache* const device = request->device;
+  const uint64_t bytes = request->policy->segment_bytes(request->options, request->rounded);
+  if (tide__load_relaxed(&device->quota) == NULL || !oom_is_for_others(request, bytes))
+    return TIDE_ERR_NO_MEMORY;
+  const oom_step_list steps = oom_steps;
+  oom_attempt attempt = { request, again, out };
+  const tide_status status = tide__allowance_ask(device, bytes, oom_attempt_make, &attempt);
+  oom_steps = steps;
+  oom_steps_add("other processes", status == TIDE_OK ? bytes : 0, 0);
+  return status;
+}
+
 // The callbacks and the second attempt may make requests that fail, in this thread.
 tide_status tide__oom_press(tide__request* request, tide__again_fn again, tide__block** out) {
+  const tide_status asked = oom_ask(request, again, out);
+  if (asked != TIDE_ERR_NO_MEMORY) return asked;
   const oom_step_list steps = oom_steps;
   const tide_pressure pressure = { sizeof pressure, request->rounded, tide__pool_tag(request->pool),
                                    oom_budgets.tag };

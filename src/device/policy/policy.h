@@ -97,8 +97,8 @@ typedef struct tide__rung {
 tide_status tide__oom_climb(const tide__rung* rungs, size_t count, tide__request* request, tide__block** out);
 // Notes whose budget is in the way of a request, for the report. The caller has the gate.
 void tide__oom_note_budgets(const tide__request* request);
-// Calls the callbacks of pressure, if there are any, and then `again`. The report has the steps that were
-// tried before, and what the callbacks found. With no gate.
+// Asks other processes and tries `again`; then calls the callbacks of pressure, if there are any, and tries
+// once more. The report has the steps that were tried before, and what these found. With no gate.
 typedef tide_status (*tide__again_fn)(tide__request* request, tide__block** out);
 tide_status tide__oom_press(tide__request* request, tide__again_fn again, tide__block** out);
 // Reports that a request failed for lack of memory, calls observers, and returns TIDE_ERR_NO_MEMORY.

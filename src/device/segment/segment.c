@@ -114,6 +114,7 @@ void tide__segments_drop_unmapped(tide_device_cache* device, tide__lane* lane) {
 // Counts bytes that came from the machine, or went back, and the segment if it is one.
 static void reserved_move(tide_device_cache* device, tide__pool* pool, int64_t bytes, int kind,
                           bool is_segment) {
+  if (bytes > 0) tide__allowance_reserved(device, (uint64_t)bytes);
   const int64_t segments = !is_segment ? 0 : bytes > 0 ? 1 : -1;
   const uint64_t segment_bytes = (uint64_t)(bytes > 0 ? bytes : -bytes);
   (void)tide__add_relaxed(&device->reserved_bytes, (uint64_t)bytes);
@@ -228,8 +229,9 @@ static tide_status relax(const tide__request* request, tide__relaxed* out) {
 }
 
 static tide_status memory_alloc_relaxed(const tide__request* request, void** out) {
-  const tide_device_cache* const device = request->device;
+  tide_device_cache* const device = request->device;
   const tide_pool_options* const own = &request->pool->options;
+  TIDE_TRY(tide__allowance_take(device, request->segment_bytes));
   if (own->segment_alloc == NULL) {
     return tide_machine_raw_alloc(device->machine, device->index, request->segment_bytes, out);
   }

@@ -86,6 +86,7 @@ uint32_t tide__physical_flags(tide_device_cache* device) {
 // again.
 tide_status tide__physical_new(tide_device_cache* device, uint64_t bytes, tide_physical* out) {
   const uint32_t flags = tide__physical_flags(device);
+  TIDE_TRY(tide__allowance_take(device, bytes));
   const tide_status status = tide_machine_physical_new(device->machine, device->index, bytes, flags, out);
   if (status != TIDE_ERR_NO_MEMORY || device->orphan_count == 0) return status;
   tide__orphans_retry(device);

@@ -151,6 +151,7 @@ static tide_status freights_fetch(const unpark_call* call, tide_park_result* out
   for (size_t i = 0; i < call->freight_count; i++) {
     tide_status status = freight_fetch(call, &call->freights[i], out);
     if (status == TIDE_ERR_NO_MEMORY) status = freight_press(call, &call->freights[i], out);
+    call->order->lacks_device_memory = status == TIDE_ERR_NO_MEMORY;
     TIDE_TRY(status);
   }
   return TIDE_OK;
