@@ -6,8 +6,8 @@
 //
 //   granted >= reserved + unsettled     always, with the gate
 //
-// Unsettled is memory that came from the machine and is not reserved yet. If it could not be used, it is
-// counted too long, until the turn ends, never too short. While a thread has paused its turn, nothing is
+// Unsettled is memory that came from the machine and is not reserved yet. Where parking or unparking fails
+// half way, it is counted too long, until the turn ends. While a thread has paused its turn, nothing is
 // settled: it may have such memory.
 #include "base/sys.h"
 #include "device/lane/lane.h"
@@ -30,7 +30,7 @@ tide_status tide__allowance_take(tide_device_cache* device, uint64_t bytes) {
   return TIDE_OK;
 }
 
-void tide__allowance_reserved(tide_device_cache* device, uint64_t bytes) {
+void tide__allowance_undo(tide_device_cache* device, uint64_t bytes) {
   device->unsettled_bytes -= tide__min(device->unsettled_bytes, bytes);
 }
 

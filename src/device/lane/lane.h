@@ -67,8 +67,8 @@ void tide__totals_commit(tide_device_cache* device, int64_t blocks, int64_t byte
 
 // Before memory is taken from the machine, with the gate: TIDE_ERR_NO_MEMORY if the ledger has none now.
 tide_status tide__allowance_take(tide_device_cache* device, uint64_t bytes);
-// Memory that was taken so is reserved now.
-void tide__allowance_reserved(tide_device_cache* device, uint64_t bytes);
+// Memory that was taken so is reserved now, or went back.
+void tide__allowance_undo(tide_device_cache* device, uint64_t bytes);
 // At the end of a turn: gives the ledger what the cache does not have any more.
 void tide__allowance_settle(tide_device_cache* device);
 // Asks other processes for memory and tries again what has failed for lack of it. If the machine lacks it

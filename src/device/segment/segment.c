@@ -114,7 +114,7 @@ void tide__segments_drop_unmapped(tide_device_cache* device, tide__lane* lane) {
 // Counts bytes that came from the machine, or went back, and the segment if it is one.
 static void reserved_move(tide_device_cache* device, tide__pool* pool, int64_t bytes, int kind,
                           bool is_segment) {
-  if (bytes > 0) tide__allowance_reserved(device, (uint64_t)bytes);
+  if (bytes > 0) tide__allowance_undo(device, (uint64_t)bytes);
   const int64_t segments = !is_segment ? 0 : bytes > 0 ? 1 : -1;
   const uint64_t segment_bytes = (uint64_t)(bytes > 0 ? bytes : -bytes);
   (void)tide__add_relaxed(&device->reserved_bytes, (uint64_t)bytes);
@@ -229,9 +229,8 @@ static tide_status relax(const tide__request* request, tide__relaxed* out) {
 }
 
 static tide_status memory_alloc_relaxed(const tide__request* request, void** out) {
-  tide_device_cache* const device = request->device;
+  const tide_device_cache* const device = request->device;
   const tide_pool_options* const own = &request->pool->options;
-  TIDE_TRY(tide__allowance_take(device, request->segment_bytes));
   if (own->segment_alloc == NULL) {
     return tide_machine_raw_alloc(device->machine, device->index, request->segment_bytes, out);
   }
@@ -243,9 +242,11 @@ static tide_status memory_alloc_relaxed(const tide__request* request, void** out
 
 static tide_status memory_alloc(const tide__request* request, void** out) {
   tide__relaxed relaxed;
-  TIDE_TRY(relax(request, &relaxed));
-  const tide_status status = memory_alloc_relaxed(request, out);
+  TIDE_TRY(tide__allowance_take(request->device, request->segment_bytes));
+  tide_status status = relax(request, &relaxed);
+  if (status == TIDE_OK) status = memory_alloc_relaxed(request, out);
   tide__relax_end(&relaxed);
+  if (status != TIDE_OK) tide__allowance_undo(request->device, request->segment_bytes);
   return status;
 }
 
@@ -262,6 +263,7 @@ static void memory_give_up(const tide__request* request, tide__stray* stray, voi
   const tide_error before = *tide_last_error();
   const tide_pool_options* const own = &request->pool->options;
   tide__relaxed relaxed;
+  tide__allowance_undo(request->device, request->segment_bytes);
   tide__ignore(relax(request, &relaxed));
   if (own->segment_release == NULL) {
     tide__stray_give(request->device, stray, address);

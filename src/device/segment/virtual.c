@@ -87,10 +87,13 @@ uint32_t tide__physical_flags(tide_device_cache* device) {
 tide_status tide__physical_new(tide_device_cache* device, uint64_t bytes, tide_physical* out) {
   const uint32_t flags = tide__physical_flags(device);
   TIDE_TRY(tide__allowance_take(device, bytes));
-  const tide_status status = tide_machine_physical_new(device->machine, device->index, bytes, flags, out);
-  if (status != TIDE_ERR_NO_MEMORY || device->orphan_count == 0) return status;
-  tide__orphans_retry(device);
-  return tide_machine_physical_new(device->machine, device->index, bytes, flags, out);
+  tide_status status = tide_machine_physical_new(device->machine, device->index, bytes, flags, out);
+  if (status == TIDE_ERR_NO_MEMORY && device->orphan_count > 0) {
+    tide__orphans_retry(device);
+    status = tide_machine_physical_new(device->machine, device->index, bytes, flags, out);
+  }
+  if (status != TIDE_OK) tide__allowance_undo(device, bytes);
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -141,6 +144,7 @@ tide_status tide__mapping_make(tide_device_cache* device, tide__mapping* mapping
   TIDE_ASSERT(mapping->count < mapping->capacity);
   TIDE_TRY(tide__physical_new(device, bytes, out));
   mapping->handles[mapping->count++] = *out;
+  mapping->made_bytes += bytes;
   return TIDE_OK;
 }
 
@@ -169,6 +173,8 @@ static bool mapping_try_end(tide_device_cache* device, tide__mapping* mapping) {
   }
   mapping->bytes = 0;
   while (mapping->count > 0) tide__physical_give(device, mapping->handles[--mapping->count]);
+  tide__allowance_undo(device, mapping->made_bytes);
+  mapping->made_bytes = 0;
   return mapping->range_bytes == 0 ||
          tide_machine_address_release(device->machine, address, mapping->range_bytes) == TIDE_OK;
 }
@@ -180,6 +186,7 @@ bool tide__mapping_end(tide_device_cache* device, tide__mapping* mapping) {
     tide__mapping_free(device, mapping);
   } else {
     mapping->next = device->stuck;
+    mapping->made_bytes = 0;  // it is not counted from the end of this turn on
     device->stuck = mapping;
   }
   tide__error_restore(&before);

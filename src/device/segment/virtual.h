@@ -33,6 +33,7 @@ typedef struct tide__mapping {
   struct tide__mapping* next;  // among the stuck ones
   uint64_t address;
   uint64_t bytes;        // that are mapped
+  uint64_t made_bytes;   // of the handles that were made for it
   uint64_t range_bytes;  // of addresses to be given back from there on; 0: none
   bool is_busy;          // work may still use it, and is waited for before it is unmapped
   size_t capacity;
