@@ -22,7 +22,7 @@
 #ifndef TIDEMARK_REPLAY_H
 #define TIDEMARK_REPLAY_H
 
-#include "tidemark/device.h"
+#include "tidemark/budget.h"
 
 TIDE_BEGIN_DECLS
 
@@ -39,6 +39,27 @@ typedef struct tide_replay_park {
   uint64_t park_ns;         // time of the dry machine, until the memory was given back
   uint64_t unpark_ns;       // until the contents were back
 } tide_replay_park;
+
+// A tag of a run under budgets. `name` and `budget` are set by the caller; the others are results, of the tag
+// and of those below it.
+typedef struct tide_replay_tag {
+  const char* name;           // borrowed during the call
+  const tide_budget* budget;  // borrowed during the call; NULL: none
+  uint64_t peak_allocated;    // peak of live requests, each rounded up to 512 bytes, parked or not
+  uint64_t peak_reserved;     // peak of physical memory: what its limits compare with
+  uint64_t refused;       // requests, and parked memory that should have come back, that its limit refused
+  uint64_t parked_count;  // as in tide_budget_stats
+  uint64_t fetched_count;
+  uint64_t sent_bytes;     // over the bus, to backups
+  uint64_t fetched_bytes;  // and back
+  uint64_t bus_ns;         // of both, by the cost model of the dry machine
+} tide_replay_tag;
+
+// The program uses memory of a tag just before an entry.
+typedef struct tide_replay_use {
+  uint64_t entry;  // its number; that of all entries means the end
+  uint32_t tag;    // the place of the tag in `tags`
+} tide_replay_use;
 
 typedef struct tide_replay_options {
   uint32_t size;  // set by TIDE_REPLAY_OPTIONS_INIT
@@ -84,6 +105,20 @@ typedef struct tide_replay_options {
   tide_replay_park* parks;
   size_t park_count;
   uint32_t park_backup;  // a tide_backup: where contents go; set by _INIT to TIDE_BACKUP_PINNED
+  // (optional) What would budgets do? Each of these tags has a pool, whose backup is pinned. The request of a
+  // stack goes to the pool of its tag. The others go to the pool of a tag whose name the recording gives to
+  // their own pool, or else where they go without budgets.
+  //
+  // A recording does not say when memory is read and written. So a tag that yields is in use during each of
+  // its requests and releases, without the releases behind the last request of the run, and at each of
+  // `uses` if it has live blocks. If it is away, it comes back then. If it cannot come back, that counts as a
+  // refused request. Not possible with `checks` or `parks`.
+  tide_replay_tag* tags;        // each name once
+  size_t tag_count;             // at most TIDE_REPLAY_TAGS
+  const uint16_t* stack_tags;   // by the number of a stack: 1 + the place of its tag in `tags`; 0: none
+  size_t stack_count;           // stacks with higher numbers have no tag
+  const tide_replay_use* uses;  // by entry, ascending; those before one entry are made in their order
+  size_t use_count;
 } tide_replay_options;
 // clang-format off
 #define TIDE_REPLAY_OPTIONS_INIT                                                                  \
@@ -95,10 +130,13 @@ typedef struct tide_replay_options {
     TIDE_FIELD(has_one_stream, false), TIDE_FIELD(has_one_pool, false), \
     TIDE_FIELD(never_waits, false), TIDE_FIELD(stops_above, TIDE_NO_LIMIT), \
     TIDE_FIELD(curve, NULL), TIDE_FIELD(curve_count, 0), TIDE_FIELD(parks, NULL), \
-    TIDE_FIELD(park_count, 0), TIDE_FIELD(park_backup, TIDE_BACKUP_PINNED) }
+    TIDE_FIELD(park_count, 0), TIDE_FIELD(park_backup, TIDE_BACKUP_PINNED), \
+    TIDE_FIELD(tags, NULL), TIDE_FIELD(tag_count, 0), TIDE_FIELD(stack_tags, NULL), \
+    TIDE_FIELD(stack_count, 0), TIDE_FIELD(uses, NULL), TIDE_FIELD(use_count, 0) }
 // clang-format on
 
 #define TIDE_REPLAY_TENTHS 10
+#define TIDE_REPLAY_TAGS 1024
 
 typedef struct tide_replay_result {
   uint32_t size;           // set by TIDE_REPLAY_RESULT_INIT
@@ -145,6 +183,17 @@ typedef struct tide_replay_result {
   // The recording begins in the middle, and the run began with the segments and blocks that existed then.
   bool is_in_place;
   uint64_t parks;  // how many of the options' `parks` the run reached
+  // With `tags`: what was refused first. The tag of that request, or of the memory that could not come back;
+  // the tag whose limit was in the way; and what was kept free because it is guaranteed to others. A text is
+  // "" if there is none: a limit that is not of a tag is that of the device.
+  char oom_tag[TIDE_TAG_MOST + 1];
+  char oom_limited_tag[TIDE_TAG_MOST + 1];
+  uint64_t oom_guaranteed_bytes;
+  bool is_oom_return;  // it was not a request: parked memory could not come back
+  // With `tags`: of all of them together, as in tide_replay_tag.
+  uint64_t sent_bytes;
+  uint64_t fetched_bytes;
+  uint64_t bus_ns;
 } tide_replay_result;
 #define TIDE_REPLAY_RESULT_INIT TIDE_SIZED(tide_replay_result)
 
@@ -173,7 +222,8 @@ TIDE_API size_t tide_replay_empties(const tide_replay* replay, uint64_t* out, si
 // those from there on; of the run before, nothing is known. NULL options are the defaults. A replay can be
 // run any number of times. A mismatch is not an error: all other figures are then those of a run without
 // checks.
-// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_UNSUPPORTED for `parks` with a policy that cannot park;
+// Errors:  TIDE_ERR_ARGUMENT, also for a name that is not a tag, and a guarantee above its limit;
+//          TIDE_ERR_UNSUPPORTED for `parks` with a policy that cannot park;
 //          TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if on_progress cancelled the run; any error of the cache other
 //          than running out of device memory.
 // Threads: several threads may run one replay at once, unless one of them checks.

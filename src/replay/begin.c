@@ -14,7 +14,8 @@
 #include "device/seed.h"
 
 bool tide__begins_in_place(const tide__script* script, const tide_replay_options* options) {
-  return script->old_count > 0 && options->device->policy == TIDE_POLICY_TORCH && options->scale == 1;
+  return script->old_count > 0 && options->device->policy == TIDE_POLICY_TORCH && options->scale == 1 &&
+         options->tag_count == 0;
 }
 
 // Ranges and blocks for the segments of a run, as many as any one needs.

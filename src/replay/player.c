@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // The public functions, and the plain run. It runs the steps of the script in stretches, between the places
-// where something else is due: emptying the cache, parking, the end of a tenth, a report of progress, a look
-// at what is reserved. A step costs a call of the cache and a few instructions more.
+// where something else is due: emptying the cache, parking, a use of a tag, the end of a tenth, a report of
+// progress, a look at what is reserved. A step costs a call of the cache and a few instructions more.
 #include "tidemark/replay.h"
 
 #include <inttypes.h>
@@ -15,6 +15,7 @@
 #include "base/sized.h"
 #include "base/sys.h"
 #include "replay/begin.h"
+#include "replay/budgets.h"
 #include "replay/limit.h"
 #include "replay/meter.h"
 #include "replay/parks.h"
@@ -41,10 +42,12 @@ typedef struct plain_run {
   size_t at;      // the next step
   size_t empty;   // the next in `found`
   size_t park;    // the next of the options' `parks`
+  size_t use;     // and of `uses`
   bool is_above;  // more was reserved than the options allow
 } plain_run;
 
 static tide_status run_step(tide__stage* stage, const tide__step* step) {
+  if (stage->budgets != NULL) return tide__budgets_step(stage, step);
   switch (step->kind) {
     case TIDE__STEP_ALLOC: return tide__stage_alloc(stage, step);
     case TIDE__STEP_OOM: return tide__stage_oom(stage, step);
@@ -101,12 +104,21 @@ static tide_status run_park(plain_run* run) {
   return TIDE_OK;
 }
 
+static tide_status run_use(plain_run* run) {
+  while (tide__budgets_use_step(&run->stage, run->use) <= run->at) {
+    TIDE_TRY(tide__budgets_use(&run->stage, run->use));
+    run->use++;
+  }
+  return TIDE_OK;
+}
+
 // The end of the next stretch.
 static size_t run_next(const plain_run* run) {
   const tide__script* const script = &run->replay->script;
   const tide__empties* const found = &run->replay->found;
   size_t end = tide__min(run->meter.next, tide__min(script->step_count, run->at + RUN_STRETCH));
   if (run->empty < found->count) end = tide__min(end, found->steps[run->empty]);
+  end = tide__min(end, tide__budgets_use_step(&run->stage, run->use));
   return tide__min(end, tide__parks_step(&run->stage, run->park));
 }
 
@@ -124,6 +136,7 @@ static tide_status run_play(plain_run* run, tide_replay_result* result) {
   while (!run_is_over(run)) {
     TIDE_TRY(run_empty(run));
     TIDE_TRY(run_park(run));
+    TIDE_TRY(run_use(run));
     TIDE_TRY(tide__meter_tick(&run->meter, run->at, result));
     TIDE_TRY(run_stretch(run, run_next(run)));
     TIDE_TRY(run_look(run));
@@ -132,7 +145,9 @@ static tide_status run_play(plain_run* run, tide_replay_result* result) {
   if (run->at == run->replay->script.step_count) {
     TIDE_TRY(run_empty(run));
     TIDE_TRY(run_park(run));
+    TIDE_TRY(run_use(run));
   }
+  TIDE_TRY(tide__budgets_finish(&run->stage, result));
   result->parks = run->park;
   return tide__meter_finish(&run->meter, run->at, result);
 }
@@ -243,6 +258,7 @@ tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* opti
   whole.device = &device;
   TIDE_TRY(options_check(&whole));
   TIDE_TRY(tide__parks_check(&whole, replay->script.entry_count));
+  TIDE_TRY(tide__budgets_check(&whole, replay->script.entry_count));
   const uint64_t begin_ns = tide__sys_clock_ns();
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   TIDE_TRY(whole.checks ? run_checked(replay, &whole, &result) : run_plain(replay, &whole, &result));

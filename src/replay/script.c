@@ -134,6 +134,9 @@ void tide__script_fini(tide__script* script) {
   tide__heap_release(script->heap, script->old_segments, script->old_capacity, sizeof *script->old_segments);
   tide__heap_release(script->heap, script->old_blocks, script->old_block_capacity,
                      sizeof *script->old_blocks);
+  tide__heap_release(script->heap, script->before_stacks, script->before_capacity,
+                     sizeof *script->before_stacks);
+  script->before_stacks = NULL;
   script->steps = NULL;
   script->old_segments = NULL;
   script->old_blocks = NULL;

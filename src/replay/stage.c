@@ -13,6 +13,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "replay/begin.h"
+#include "replay/budgets.h"
 #include "replay/parks.h"
 
 #define STAGE_GIB ((uint64_t)1 << 30)
@@ -27,7 +28,7 @@
 // Setting up
 
 // The scaled size of a request; at most STAGE_BYTES_MAX, which no device can serve.
-static uint64_t stage_bytes(const tide__stage* stage, uint64_t bytes) {
+static uint64_t bytes_scaled(const tide__stage* stage, uint64_t bytes) {
   if (stage->options->scale == 1) return bytes;
   const double scaled = (double)bytes * stage->options->scale;
   return scaled < (double)STAGE_BYTES_MAX ? tide__max(1, (uint64_t)scaled) : STAGE_BYTES_MAX;
@@ -38,8 +39,8 @@ static bool stage_keeps(const tide__stage* stage, const tide__step* step) {
   return step->is_long && stage->options->scale != 1 && !stage->options->scales_all;
 }
 
-static uint64_t step_bytes(const tide__stage* stage, const tide__step* step) {
-  return stage_keeps(stage, step) ? step->bytes : stage_bytes(stage, step->bytes);
+uint64_t tide__stage_bytes(const tide__stage* stage, const tide__step* step) {
+  return stage_keeps(stage, step) ? step->bytes : bytes_scaled(stage, step->bytes);
 }
 
 static uint64_t gib_up(uint64_t bytes) {
@@ -53,7 +54,7 @@ static uint64_t gib_up(uint64_t bytes) {
 static uint64_t reserve_bytes(const tide__stage* stage) {
   const tide__script* const script = stage->script;
   const bool is_tight = stage->options->checks || tide__begins_in_place(script, stage->options);
-  const uint64_t wanted = tide__min(stage_bytes(stage, script->peak_bytes), STAGE_CAPACITY / 4) * 4;
+  const uint64_t wanted = tide__min(bytes_scaled(stage, script->peak_bytes), STAGE_CAPACITY / 4) * 4;
   const uint64_t share = STAGE_ADDRESSES / (2 * script->lane_count + 1);
   if (!is_tight)
     return gib_up(tide__max(STAGE_RESERVE_MIN, tide__min(tide__max(wanted, STAGE_RESERVE_MAX), share)));
@@ -107,6 +108,7 @@ static tide_status stage_open(tide__stage* stage) {
   TIDE_TRY(stage_open_device(stage));
   TIDE_TRY(stage_open_streams(stage));
   TIDE_TRY(tide__parks_begin(stage));
+  TIDE_TRY(tide__budgets_begin(stage));
   stage->is_in_place = tide__begins_in_place(stage->script, stage->options);
   return stage->is_in_place ? tide__stage_begin(stage) : TIDE_OK;
 }
@@ -124,6 +126,7 @@ void tide__stage_fini(tide__stage* stage) {
   const tide_error before = *tide_last_error();
   tide_device_free(stage->device);
   tide_machine_free(stage->machine);
+  tide__budgets_end(stage);
   tide__heap_release(stage->heap, stage->streams, stage->script->stream_count, sizeof *stage->streams);
   tide__heap_release(stage->heap, stage->pools, stage->pool_count, sizeof *stage->pools);
   tide__heap_release(stage->heap, stage->held, (size_t)stage->script->slot_count + 1, sizeof *stage->held);
@@ -149,7 +152,7 @@ static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* ste
   TIDE_TRY(tide__stage_pool_make(stage, number));
   const tide_pool pool = stage->pools[number];
   TIDE_TRY(tide_device_pool_begin(stage->device, pool, &scope));
-  const uint64_t bytes = step_bytes(stage, step);
+  const uint64_t bytes = tide__stage_bytes(stage, step);
   const tide_status status = tide_device_alloc(stage->device, stage->streams[step->stream], bytes, out);
   TIDE_TRY(tide_device_pool_end(stage->device, pool));
   return status;
@@ -157,7 +160,7 @@ static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* ste
 
 static inline tide_status stage_request(tide__stage* stage, const tide__step* step, tide_block* out) {
   if (step->pool != 0 && !stage->has_region) return stage_alloc_in_pool(stage, step, out);
-  const uint64_t bytes = step_bytes(stage, step);
+  const uint64_t bytes = tide__stage_bytes(stage, step);
   return tide_device_alloc(stage->device, stage->streams[step->stream], bytes, out);
 }
 
@@ -168,7 +171,7 @@ static tide_status stage_refuse(tide__stage* stage, const tide__step* step, tide
   stage->ooms++;
   if (stage->first_oom != UINT64_MAX) return TIDE_OK;
   stage->first_oom = step->entry;
-  stage->oom_bytes = step_bytes(stage, step);
+  stage->oom_bytes = tide__stage_bytes(stage, step);
   return TIDE_OK;
 }
 
@@ -176,7 +179,7 @@ tide_status tide__stage_alloc(tide__stage* stage, const tide__step* step) {
   tide__held* const held = &stage->held[step->slot];
   const tide_status status = stage_request(stage, step, &held->block);
   if (status != TIDE_OK) return stage_refuse(stage, step, status);
-  held->bytes = tide__request_bytes(step_bytes(stage, step));
+  held->bytes = tide__request_bytes(tide__stage_bytes(stage, step));
   if (stage_keeps(stage, step)) {
     stage->unscaled_blocks++;
     stage->unscaled_bytes += step->bytes;
@@ -193,7 +196,7 @@ tide_status tide__stage_oom(tide__stage* stage, const tide__step* step) {
   tide_block block = { NULL, 0 };
   const tide_status status = stage_request(stage, step, &block);
   if (status != TIDE_OK) return stage_refuse(stage, step, status);
-  const uint64_t bytes = tide__request_bytes(step_bytes(stage, step));
+  const uint64_t bytes = tide__request_bytes(tide__stage_bytes(stage, step));
   stage->peak_bytes = tide__max(stage->peak_bytes, stage->live_bytes + bytes);
   return tide_device_release(stage->device, block);
 }

@@ -28,6 +28,8 @@ typedef struct tide__side {
   uint64_t end_ns;
 } tide__side;
 
+typedef struct tide__budgets tide__budgets;  // see budgets.h
+
 typedef struct tide__stage {
   const tide__script* script;          // borrowed until fini
   const tide_replay_options* options;  // borrowed until fini
@@ -47,9 +49,10 @@ typedef struct tide__stage {
   uint64_t empties;
   uint64_t unscaled_blocks;
   uint64_t unscaled_bytes;
-  bool is_in_place;  // it began with the segments that are older than the recording
-  bool is_refused;   // the cache has just reported that it is out of memory
-  bool has_region;   // all requests go to the pool of a region, whatever the recording says
+  bool is_in_place;        // it began with the segments that are older than the recording
+  bool is_refused;         // the cache has just reported that it is out of memory
+  bool has_region;         // requests go to the pool of a region, whatever the recording says
+  tide__budgets* budgets;  // owned; NULL: the run has no tags
   size_t side_count;
   tide__side sides[TIDE__STAGE_SIDES];
 } tide__stage;
@@ -58,6 +61,9 @@ typedef struct tide__stage {
 tide_status tide__stage_init(tide__stage* stage, const tide__script* script, const tide_heap* heap,
                              const tide_replay_options* options);
 void tide__stage_fini(tide__stage* stage);
+
+// The size of a request in this run.
+uint64_t tide__stage_bytes(const tide__stage* stage, const tide__step* step);
 
 // Run one step. Segments have no steps of their own. A refused request is not a failure: see `ooms`.
 tide_status tide__stage_alloc(tide__stage* stage, const tide__step* step);

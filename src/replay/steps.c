@@ -397,7 +397,11 @@ static tide_status before_write(before_writer* before, const tide_ledger_block* 
   step->bytes = block->requested_bytes;
   step->stream = (uint16_t)(stream < script->stream_count ? stream : 0);
   step->pool = pool_known(script, before->pool);
-  script->before_count++;
+  if (!tide__heap_grow(script->heap, (void**)&script->before_stacks, &script->before_capacity,
+                       (size_t)script->before_count + 1, sizeof *script->before_stacks)) {
+    return tide__script_no_memory(script);
+  }
+  script->before_stacks[script->before_count++] = block->stack;
   script->before_bytes += block->requested_bytes;
   if (before->is_placed) TIDE_TRY(tide__old_block_add(script, block));
   return request_begin(w, block->address, &script->steps[script->step_count - 1]);

@@ -82,12 +82,14 @@ typedef struct tide__script {
   uint64_t streams[TIDE__SCRIPT_STREAMS];  // their handles, ascending; the first is 0
   uint32_t stream_count;
   uint32_t slot_count;
-  uint64_t lane_count;    // pairs of pool and stream that requests go to, at most
-  uint64_t skipped;       // releases of unknown blocks
-  uint64_t before_count;  // blocks that are older than the recording: the first steps are their requests
-  uint64_t before_bytes;  // their requested bytes
-  size_t first_entry;     // that is replayed: those before belong to a request that may be older
-  size_t first_step;      // of the recording: after those requests, and the releases of those that waited
+  uint64_t lane_count;      // pairs of pool and stream that requests go to, at most
+  uint64_t skipped;         // releases of unknown blocks
+  uint64_t before_count;    // blocks that are older than the recording: the first steps are their requests
+  uint64_t before_bytes;    // their requested bytes
+  uint32_t* before_stacks;  // owned; the stacks of these requests, as far as they are known; else 0
+  size_t before_capacity;
+  size_t first_entry;  // that is replayed: those before belong to a request that may be older
+  size_t first_step;   // of the recording: after those requests, and the releases of those that waited
   // Where these blocks lay. No segments: nothing is older, or the recording contradicts itself.
   tide__old_segment* old_segments;  // owned; by address
   size_t old_count;
