@@ -122,6 +122,8 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
   tidemark_test(command "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run" ${TIDEMARK_COMMAND_PARTS})
   tidemark_test(command_numbers "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run-numbers"
                 ${TIDEMARK_COMMAND_PARTS})
+  tidemark_test(command_budgets "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/budgets"
+                ${TIDEMARK_COMMAND_PARTS})
   if(NOT TIDEMARK_SANITIZE STREQUAL "thread")  # these verbs start no threads, and it holds signals back
     tidemark_test_program(monitor_publisher tests/monitor/publisher.c)
     tidemark_test(command_top "${CMAKE_COMMAND}" -E env "TIDEMARK_PUBLISHER=$<TARGET_FILE:monitor_publisher>"

@@ -227,8 +227,14 @@ static int option_fail(char** argv, int code, const char* verb) {
   return tool_fail("unknown option '%s'; see tidemark %s --help", name, verb);
 }
 
+static void option_give(tool_call* call, tool_given* given, int place, const char* value) {
+  call->values[place] = value;
+  given[call->given_count++] = (tool_given){ call->verb->options[place].name, value };
+}
+
 // Applies one option. Returns false to end the program with *out_status.
-static bool option_take(tool_call* call, const option_table* table, int code, char** argv, int* out_status) {
+static bool option_take(tool_call* call, tool_given* given, const option_table* table, int code, char** argv,
+                        int* out_status) {
   const int place = option_table_place(table, code);
   *out_status = TOOL_USAGE;
   if (place < 0) {
@@ -236,7 +242,7 @@ static bool option_take(tool_call* call, const option_table* table, int code, ch
     return false;
   }
   if (place < table->own_count) {
-    call->values[place] = optarg == NULL ? "" : optarg;
+    option_give(call, given, place, optarg == NULL ? "" : optarg);
     return true;
   }
   switch (place - table->own_count) {
@@ -268,18 +274,40 @@ static bool operands_take(tool_call* call, int argc, char** argv) {
   return true;
 }
 
-int tool_verb_run(const tool_verb* verb, int argc, char** argv) {
-  running_verb = verb->name;
+// Each word of the command line has one option at most for each of its letters.
+static size_t options_most(int argc, char** argv) {
+  size_t count = 0;
+  for (int i = 0; i < argc; i++) count += strlen(argv[i]) + 1;
+  return count;
+}
+
+static int call_run(tool_call* call, tool_given* given, int argc, char** argv) {
   option_table table;
-  option_table_make(&table, verb);
-  tool_call call = { .verb = verb };
+  option_table_make(&table, call->verb);
+  call->given = given;
   optind = 1;
   for (int code; (code = getopt_long(argc, argv, table.shorts, table.longs, NULL)) != -1;) {
     int status = TOOL_USAGE;
-    if (!option_take(&call, &table, code, argv, &status)) return status;
+    if (!option_take(call, given, &table, code, argv, &status)) return status;
   }
-  if (!operands_take(&call, argc, argv)) return TOOL_USAGE;
-  return verb->run(&call);
+  return operands_take(call, argc, argv) ? call->verb->run(call) : TOOL_USAGE;
+}
+
+int tool_verb_run(const tool_verb* verb, int argc, char** argv) {
+  tool_call call = { .verb = verb };
+  tool_given* const given = tool_alloc(options_most(argc, argv), sizeof *given);
+  running_verb = verb->name;
+  const int status = call_run(&call, given, argc, argv);
+  free(given);
+  return status;
+}
+
+const char* tool_option_next(const tool_call* call, const char* name, size_t* at) {
+  while (*at < call->given_count) {
+    const tool_given* const given = &call->given[(*at)++];
+    if (strcmp(given->name, name) == 0) return given->value;
+  }
+  return NULL;
 }
 
 const char* tool_option_value(const tool_call* call, const char* name) {

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tidemark/steps.h"
-
 static const char* const backup_names[] = {
   [TIDE_BACKUP_NONE] = "none",
   [TIDE_BACKUP_PINNED] = "pinned",
@@ -95,32 +93,28 @@ static void parking_sort(tool_parking* parking) {
   parking->count = kept;
 }
 
-static tide_status steps_find(const tool_recording* recording, tide_steps** out) {
-  tide_ledger* ledger = NULL;
-  tide_status status = tide_ledger_new(recording->trace, recording->device, &ledger);
-  if (status == TIDE_OK) status = tide_steps_find(recording->trace, recording->device, ledger, NULL, out);
-  tide_ledger_free(ledger);
-  return status;
-}
-
-static int parking_add_steps(tool_parking* parking, const tool_recording* recording) {
-  tide_steps* steps = NULL;
+static int parking_add_steps(tool_parking* parking, const tool_call* call, const tool_recording* recording) {
+  tool_sites sites;
+  tool_steps steps;
   size_t count = 0;
-  if (steps_find(recording, &steps) != TIDE_OK) return tool_fail("%s: %s", recording->file, tool_error());
-  const tide_step* const items = tide_steps_items(steps, &count);
-  const size_t whole = tide_steps_whole(steps);
+  tool_sites_init(&sites, recording->trace);
+  const int status = tool_recording_steps(call, recording, &sites, &steps);
+  tool_sites_fini(&sites);
+  if (status != TOOL_DONE) return status;
+  const tide_step* const items = tide_steps_items(steps.steps, &count);
+  const size_t whole = tide_steps_whole(steps.steps);
   for (size_t i = 0; i < count; i++) {
     if (items[i].is_whole) parking_add(parking, items[i].end);
   }
-  tide_steps_free(steps);
+  tool_steps_fini(&steps);
   if (whole > 0) return TOOL_DONE;
   return tool_fail("--park steps: %s shows no steps; name entries or percentages", recording->file);
 }
 
 static int parking_add_place(tool_parking* parking, const park_place* place, uint64_t entry_count,
-                             const tool_recording* recording) {
+                             const tool_call* call, const tool_recording* recording) {
   switch (place->kind) {
-    case PLACE_STEPS: return parking_add_steps(parking, recording);
+    case PLACE_STEPS: return parking_add_steps(parking, call, recording);
     case PLACE_PERCENT:
       parking_add(parking, (uint64_t)((double)entry_count * place->percent / 100));
       return TOOL_DONE;
@@ -144,7 +138,7 @@ int tool_parking_find(tool_parking* parking, const tool_call* call, const tool_r
   while (at != NULL && status == TOOL_DONE) {
     const size_t length = strcspn(at, ",");
     const park_place place = place_read(at, length);
-    status = parking_add_place(parking, &place, entry_count, recording);
+    status = parking_add_place(parking, &place, entry_count, call, recording);
     at = at[length] == ',' ? at + length + 1 : NULL;
   }
   parking_sort(parking);

@@ -85,6 +85,15 @@ void tool_recording_close(tool_recording* recording) {
   tide_trace_free(recording->trace);
 }
 
+int tool_recording_steps(const tool_call* call, const tool_recording* r, tool_sites* sites, tool_steps* out) {
+  tide_ledger* ledger = NULL;
+  if (tide_ledger_new(r->trace, r->device, &ledger) != TIDE_OK)
+    return tool_fail("%s: %s", r->file, tool_error());
+  const int status = tool_steps_init(out, call, r->trace, r->device, ledger, sites);
+  tide_ledger_free(ledger);
+  return status;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Repeating the recording
 

@@ -7,7 +7,7 @@
 
 #include "tidemark/ledger.h"
 #include "tidemark/replay.h"
-#include "tool.h"
+#include "steps.h"
 
 typedef struct tool_recording {
   const char* file;           // borrowed from the call
@@ -38,6 +38,11 @@ void tool_recording_emit_odd(tool_emit* emit, uint64_t count);
 // Replays the recorded setting and compares it with the recording. This finds the limit of the recorded run,
 // and the program's calls to empty_cache, so that later replays make them too.
 tide_status tool_recording_compare(tool_recording* recording);
+
+// Finds the steps of a recording, as --step says. On failure it prints why and returns TOOL_USAGE; otherwise
+// tool_steps_fini() frees them.
+int tool_recording_steps(const tool_call* call, const tool_recording* recording, tool_sites* sites,
+                         tool_steps* out);
 
 // The on_progress of tide_replay_options; `user` is a tool_progress.
 bool tool_recording_on_progress(void* user, uint64_t done, uint64_t count);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "budgeting.h"
 #include "cut.h"
 #include "moment.h"
 #include "parking.h"
@@ -17,7 +18,7 @@
 static const tool_option options[] = {
   { "policy", 'p', "NAME[:SETTINGS]",
     "the allocator policy: torch or tide, with SETTINGS as in PYTORCH_CUDA_ALLOC_CONF (default: as "
-    "recorded)" },
+    "recorded; with --tag or --budget: tide)" },
   { "limit", 'l', "SIZE",
     "the most memory that may be reserved (default: the limit of the recorded run, if the recording "
     "shows one)" },
@@ -29,6 +30,8 @@ static const tool_option options[] = {
   { "device", 'd', "N",
     "the device to replay (default: the one that ran out of memory first, or the first with entries)" },
   TOOL_PARK_OPTIONS,
+  TOOL_BUDGET_OPTIONS,
+  TOOL_STEP_OPTION,
   { NULL, 0, NULL, NULL },
 };
 
@@ -109,8 +112,19 @@ static void scale_emit_words(tool_emit* emit, const tide_replay_options* o, cons
       tool_size_text(r->unscaled_bytes, size), r->unscaled_blocks == 1 ? "s" : "");
 }
 
-static int result_emit(const tool_call* call, const tool_recording* recording, const tool_limit* limit,
-                       const tide_replay_options* o, const tide_replay_result* r) {
+// What is replayed, and how.
+typedef struct replay_plan {
+  tide_device_options device;
+  tide_replay_options options;
+  tool_recording recording;
+  tool_parking parking;
+  tool_budgeting budgeting;
+} replay_plan;
+
+static int result_emit(const tool_call* call, const replay_plan* plan, const tool_limit* limit,
+                       const tide_replay_result* r) {
+  const tool_recording* const recording = &plan->recording;
+  const tide_replay_options* const o = &plan->options;
   const tide_trace_about about = tide_trace_get_about(recording->trace);
   char text[TOOL_POLICY_TEXT];
   tool_emit* const emit = tool_emit_begin(call);
@@ -136,12 +150,13 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   tool_recording_emit_odd(emit, recording->odd_entries);
   tool_emit_bool(emit, "is_from_start", NULL, recording->is_from_start);
   tool_cut_emit_begin(emit, recording, r);
-  if (r->peak_allocated > r->peak_reserved)
+  if (r->peak_allocated > r->peak_reserved && r->sent_bytes == 0)
     tool_emit_words(
         emit,
         "The utilisation is unknown: more memory was live in the recording than the replay reserved. The "
         "recording contradicts itself, or completes releases later than the replay.");
   tool_parking_emit(emit, call, o, r);
+  tool_budgeting_emit(emit, &plan->budgeting, r);
   return tool_emit_end(emit);
 }
 
@@ -174,16 +189,19 @@ static int limit_set(const tool_call* call, const tool_recording* recording, tid
   return status;
 }
 
-static int replay_once(const tool_call* call, tool_recording* recording, tide_replay_options* o) {
+static int replay_once(const tool_call* call, replay_plan* plan) {
+  tool_recording* const recording = &plan->recording;
+  tide_replay_options* const o = &plan->options;
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   tool_limit limit;
   if (tool_recording_compare(recording) != TIDE_OK) return replay_fail(call);
   const int status = limit_set(call, recording, o, &limit);
   if (status != TOOL_DONE) return status;
-  const bool is_recorded = tool_option_value(call, "policy") == NULL && o->scale == 1 && o->park_count == 0;
+  const bool is_recorded = tool_option_value(call, "policy") == NULL && o->scale == 1 && o->park_count == 0 &&
+                           o->tag_count == 0;
   if (is_recorded && tool_limit_is_recorded(&limit, recording)) result = recording->result;
   else if (replay_run(recording, o, &result) != TIDE_OK) return replay_fail(call);
-  const int printed = result_emit(call, recording, &limit, o, &result);
+  const int printed = result_emit(call, plan, &limit, &result);
   return printed != TOOL_DONE ? printed : replay_status(o, &result);
 }
 
@@ -200,25 +218,46 @@ static int scale_parse(const tool_call* call, double* out) {
   return tool_fail("--check compares with the recording, so it cannot be combined with --scale");
 }
 
-static int replay_verb_run(const tool_call* call) {
+// Everything that can be said before the file is read, which may take long.
+static int plan_parse(replay_plan* plan, const tool_call* call) {
+  tide_replay_options* const o = &plan->options;
   const char* const policy = tool_option_value(call, "policy");
-  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
-  tide_replay_options o = TIDE_REPLAY_OPTIONS_INIT;
-  o.device = &device;
-  tool_recording recording = { .trace = NULL };
-  tool_parking parking = { .parks = NULL };
-  o.checks = tool_option_value(call, "check") != NULL;
-  int status = tool_limit_parse(call, &o.limit);  // a wrong --limit is reported before the file is read
-  o.scales_all = tool_option_value(call, "scale-all") != NULL;
-  if (status == TOOL_DONE) status = scale_parse(call, &o.scale);
-  if (status == TOOL_DONE) status = tool_parking_parse(call, &o);
-  if (status == TOOL_DONE && policy != NULL) status = tool_policy_parse(policy, &device);
-  if (status == TOOL_DONE) status = tool_recording_open(call, &recording);
-  if (status == TOOL_DONE && policy == NULL) device = tide_replay_recorded_options(recording.replay);
-  if (status == TOOL_DONE) status = tool_parking_find(&parking, call, &recording, &o);
-  if (status == TOOL_DONE) status = replay_once(call, &recording, &o);
-  tool_parking_fini(&parking);
-  tool_recording_close(&recording);
+  o->checks = tool_option_value(call, "check") != NULL;
+  o->scales_all = tool_option_value(call, "scale-all") != NULL;
+  int status = tool_limit_parse(call, &o->limit);
+  if (status == TOOL_DONE) status = scale_parse(call, &o->scale);
+  if (status == TOOL_DONE) status = tool_parking_parse(call, o);
+  if (status == TOOL_DONE) status = tool_budgeting_parse(&plan->budgeting, call);
+  if (status == TOOL_DONE && tool_budgeting_is_given(call)) {
+    plan->device.policy = TIDE_POLICY_TIDE;
+    if (o->checks)
+      return tool_fail(
+          "--check compares with the recording, so it cannot be combined with --tag or --budget");
+    if (tool_option_value(call, "park") != NULL)
+      return tool_fail("--park parks all memory, so it cannot be combined with --tag or --budget");
+  }
+  return status == TOOL_DONE && policy != NULL ? tool_policy_parse(policy, &plan->device) : status;
+}
+
+static int plan_find(replay_plan* plan, const tool_call* call) {
+  const bool is_recorded = tool_option_value(call, "policy") == NULL && !tool_budgeting_is_given(call);
+  if (is_recorded) plan->device = tide_replay_recorded_options(plan->recording.replay);
+  int status = tool_parking_find(&plan->parking, call, &plan->recording, &plan->options);
+  if (status == TOOL_DONE) status = tool_budgeting_find(&plan->budgeting, call, &plan->recording);
+  tool_budgeting_set(&plan->budgeting, plan->budgeting.tags, &plan->options);
+  return status;
+}
+
+static int replay_verb_run(const tool_call* call) {
+  replay_plan plan = { .device = TIDE_DEVICE_OPTIONS_INIT, .options = TIDE_REPLAY_OPTIONS_INIT };
+  plan.options.device = &plan.device;
+  int status = plan_parse(&plan, call);
+  if (status == TOOL_DONE) status = tool_recording_open(call, &plan.recording);
+  if (status == TOOL_DONE) status = plan_find(&plan, call);
+  if (status == TOOL_DONE) status = replay_once(call, &plan);
+  tool_parking_fini(&plan.parking);
+  tool_budgeting_fini(&plan.budgeting);
+  tool_recording_close(&plan.recording);
   return status;
 }
 
@@ -230,7 +269,9 @@ const tool_verb tool_replay = {
       "Shows how much memory the recorded requests need under a policy, and what the driver calls would "
       "cost. With --check, every entry is compared with the recording, up to the first difference. Where "
       "the recording gave memory back and no limit explains it, the program probably called empty_cache; the "
-      "replay calls it there too. Exit status 1: with --check, something differs; without it, a request was "
+      "replay calls it there too. With --tag and --budget, it shows whether the run fits budgets, and what "
+      "giving "
+      "way costs. Exit status 1: with --check, something differs; without it, a request was "
       "refused.",
   .options = options,
   .operands_min = 1,

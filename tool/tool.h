@@ -55,6 +55,12 @@ typedef struct tool_verb {
 // The value of --color.
 typedef enum tool_color { TOOL_COLOR_AUTO, TOOL_COLOR_ALWAYS, TOOL_COLOR_NEVER } tool_color;
 
+// An option as it was given.
+typedef struct tool_given {
+  const char* name;
+  const char* value;  // "" if the option takes no argument
+} tool_given;
+
 // A parsed command line. Everything is borrowed from argv.
 struct tool_call {
   const tool_verb* verb;
@@ -62,12 +68,17 @@ struct tool_call {
   int operand_count;
   // By the index of the option in verb->options; NULL: not given; "" if the option takes no argument.
   const char* values[TOOL_OPTIONS];
+  const tool_given* given;  // all options of the verb, in the order of the command line
+  size_t given_count;
   bool is_json;
   tool_color color;
 };
 
-// The value of an option by its name; NULL: not given.
+// The value of an option by its name, the last one if it was given several times; NULL: not given.
 const char* tool_option_value(const tool_call* call, const char* name);
+// The values of an option that may be given several times, one after another: *at is 0 at first. NULL: no
+// more.
+const char* tool_option_next(const tool_call* call, const char* name, size_t* at);
 
 // Prints an error, "tidemark VERB: ...", to standard error and returns TOOL_USAGE. Text from files is
 // sanitised for the terminal.

@@ -9,6 +9,7 @@
 #include "trial.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -48,6 +49,7 @@ static tide_replay_options trial_options(const tool_trial* row, uint64_t limit) 
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
   options.device = &row->device;
   options.limit = limit;
+  if (row->budgeting != NULL) tool_budgeting_set(row->budgeting, row->tags, &options);
   return options;
 }
 
@@ -59,6 +61,7 @@ static bool trial_fits(trial_workers* workers, tool_trial* row, uint64_t limit) 
   if (!trial_replay(workers, row, &options, &result) || result.ooms > 0) return false;
   row->smallest_bytes = limit;
   row->smallest_ns = result.driver_ns;
+  row->smallest_bus_ns = result.bus_ns;
   return true;
 }
 
@@ -81,10 +84,14 @@ static void workers_expect(trial_workers* workers, uint64_t range) {
   (void)pthread_mutex_unlock(&workers->lock);
 }
 
-// Finds the smallest memory, given the figures of a replay without a limit. Less than what was live at once
-// is certainly too little.
+// What is certainly too little, in grains: less than what was live at once, unless a part of it can be away.
+static uint64_t trial_too_little(const tool_trial* row, uint64_t live_bytes) {
+  return row->budgeting == NULL ? (live_bytes - 1) / TOOL_TRIAL_GRAIN : 0;
+}
+
+// Finds the smallest memory, given the figures of a replay without a limit.
 static void trial_search(trial_workers* workers, tool_trial* row, const tide_replay_result* free) {
-  uint64_t low = (free->peak_allocated - 1) / TOOL_TRIAL_GRAIN;
+  uint64_t low = trial_too_little(row, free->peak_allocated);
   uint64_t high = (free->peak_reserved + TOOL_TRIAL_GRAIN - 1) / TOOL_TRIAL_GRAIN;
   if (high <= low) high = low + 1;
   workers_expect(workers, high - low);
@@ -103,7 +110,7 @@ static void trial_search_below(trial_workers* workers, tool_trial* row, uint64_t
   if (row->result.ooms > 0 || row->smallest_bytes <= limit) return;
   const uint64_t high = limit / TOOL_TRIAL_GRAIN;
   if (!trial_fits(workers, row, high * TOOL_TRIAL_GRAIN)) row->smallest_bytes = limit;
-  else trial_bisect(workers, row, (live_bytes - 1) / TOOL_TRIAL_GRAIN, high);
+  else trial_bisect(workers, row, trial_too_little(row, live_bytes), high);
 }
 
 static uint64_t workers_most(trial_workers* workers, const tool_trial* row) {
@@ -128,16 +135,28 @@ static bool trial_measure(trial_workers* workers, tool_trial* row) {
   return true;
 }
 
-static void trial_run(trial_workers* workers, tool_trial* row) {
+static void trial_find_smallest(trial_workers* workers, tool_trial* row) {
   const uint64_t limit = workers->trials->limit;
-  bool is_run = row->is_known || trial_measure(workers, row);
-  if (!is_run || workers->trials->is_quick) return;
   tide_replay_result free = row->result;
+  bool is_run = true;
   const tide_replay_options unlimited = trial_options(row, TIDE_NO_LIMIT);
   if (limit != TIDE_NO_LIMIT) is_run = trial_replay(workers, row, &unlimited, &free);
   if (!is_run || free.ooms > 0 || free.peak_allocated == 0 || free.peak_reserved > MOST_BYTES) return;
   trial_search(workers, row, &free);
   if (limit != TIDE_NO_LIMIT) trial_search_below(workers, row, free.peak_allocated);
+}
+
+// The search has results of its own about tags, which are dropped.
+static void trial_run(trial_workers* workers, tool_trial* row) {
+  const size_t tag_count = row->budgeting != NULL ? row->budgeting->tag_count : 0;
+  const bool is_run = row->is_known || trial_measure(workers, row);
+  if (!is_run || workers->trials->is_quick) return;
+  tide_replay_tag* const tags = row->tags;
+  row->tags = tool_alloc(tag_count, sizeof *tags);
+  if (tag_count > 0) memcpy(row->tags, tags, tag_count * sizeof *tags);
+  trial_find_smallest(workers, row);
+  free(row->tags);
+  row->tags = tags;
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 #ifndef TIDEMARK_TOOL_TRIAL_H
 #define TIDEMARK_TOOL_TRIAL_H
 
-#include "tidemark/replay.h"
+#include "budgeting.h"
 
 typedef struct tool_trial {
   tide_device_options device;
@@ -20,7 +20,11 @@ typedef struct tool_trial {
   uint64_t smallest_bytes;    // the smallest memory in which it runs; 0: not found, or not searched
   uint64_t smallest_ns;       // cost of the driver calls in that memory
   tide_status status;         // of the replay; `text` says more
-  uint64_t* curve;            // (optional) of tide_replay_options, under the limit; owned by the user
+  // (optional) Budgets of the row, and where their results go: those of the replay under the limit.
+  const tool_budgeting* budgeting;
+  tide_replay_tag* tags;
+  uint64_t smallest_bus_ns;  // time on the bus in the smallest memory
+  uint64_t* curve;           // (optional) of tide_replay_options, under the limit; owned by the user
   char text[256];
 } tool_trial;
 

@@ -24,6 +24,8 @@ static const tool_option options[] = {
     "the device to replay (default: the one that ran out of memory first, or the first with entries)" },
   { "quick", 'q', NULL, "skip the search for the smallest memory" },
   { "all", 'a', NULL, "also show settings that are not better than the recorded one" },
+  TOOL_BUDGET_OPTIONS,
+  TOOL_STEP_OPTION,
   { NULL, 0, NULL, NULL },
 };
 
@@ -33,6 +35,7 @@ typedef struct whatif {
   tool_advice advice;
   tool_needed needed;
   tool_limit limit;
+  tool_budgeting budgeting;
   bool shows_all;  // with --all
 } whatif;
 
@@ -58,6 +61,21 @@ static int trials_add_words(tool_trials* trials, const char* words) {
   return TOOL_DONE;
 }
 
+// One row more: the policy tide under the budgets.
+static int trials_add_budgets(whatif* w) {
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+  if (w->budgeting.tag_count == 0) return TOOL_DONE;
+  if (w->trials.count == TOOL_TRIALS) return tool_fail("--policy: more than %d settings", TOOL_TRIALS - 1);
+  if (!w->recording.is_from_start)
+    return tool_fail("%s begins in the middle of the run, so settings are not compared; see tidemark replay",
+                     w->recording.file);
+  device.policy = TIDE_POLICY_TIDE;
+  w->trials.rows[w->trials.count++] = (tool_trial){
+    .device = device, .is_asked = true, .budgeting = &w->budgeting, .tags = w->budgeting.tags
+  };
+  return TOOL_DONE;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Results
 
@@ -72,6 +90,7 @@ static int compare_rows(const void* a, const void* b) {
   if (order == 0 && !runs) order = tool_compare(one->smallest_bytes - 1, other->smallest_bytes - 1);
   if (order == 0) order = tool_compare(one->result.peak_reserved, other->result.peak_reserved);
   if (order == 0) order = tool_compare(one->result.driver_ns, other->result.driver_ns);
+  if (order == 0) order = tool_compare(one->budgeting != NULL, other->budgeting != NULL);
   char texts[2][TOOL_POLICY_TEXT];
   return order != 0
              ? order
@@ -83,7 +102,7 @@ static const tool_trial* row_smallest(const whatif* w, bool only_torch) {
   const tool_trial* least = NULL;
   for (size_t i = 0; i < w->trials.count; i++) {
     const tool_trial* const row = &w->trials.rows[i];
-    if (row->smallest_bytes == 0 || (only_torch && !row->is_torch)) continue;
+    if (row->smallest_bytes == 0 || (only_torch && !row->is_torch) || row->budgeting != NULL) continue;
     if (least == NULL || row->smallest_bytes < least->smallest_bytes) least = row;
   }
   return least;
@@ -97,9 +116,17 @@ static const tool_trial* row_recorded(const whatif* w) {
 
 static bool any_row_fits(const whatif* w) {
   for (size_t i = 0; i < w->trials.count; i++) {
-    if (tool_trial_fits(&w->trials.rows[i])) return true;
+    if (tool_trial_fits(&w->trials.rows[i]) && w->trials.rows[i].budgeting == NULL) return true;
   }
   return false;
+}
+
+// The row under budgets; NULL if there are none.
+static const tool_trial* row_budgets(const whatif* w) {
+  for (size_t i = 0; i < w->trials.count; i++) {
+    if (w->trials.rows[i].budgeting != NULL) return &w->trials.rows[i];
+  }
+  return NULL;
 }
 
 // Does it run where the recorded setting does not, or in less memory? If no setting runs in the limit, the
@@ -121,7 +148,8 @@ static const tool_trial* row_tide(const whatif* w) {
   char text[TOOL_POLICY_TEXT];
   for (size_t i = 0; i < w->trials.count; i++) {
     const tool_trial* const row = &w->trials.rows[i];
-    if (row->device.policy == TIDE_POLICY_TIDE && *tool_policy_settings(&row->device, text) == '\0')
+    if (row->budgeting == NULL && row->device.policy == TIDE_POLICY_TIDE &&
+        *tool_policy_settings(&row->device, text) == '\0')
       return row;
   }
   return NULL;
@@ -144,6 +172,10 @@ static const tool_column figures[] = {
 static const tool_column fits[] = { { NULL, "fits" }, { NULL, "refused at" } };
 static const tool_column smallest[] = { { "smallest_memory", "smallest" }, { "smallest_ms", NULL } };
 
+static const tool_column moves[] = { { "has_budgets", NULL },
+                                     { "bus_ms", "bus ms" },
+                                     { "smallest_bus_ms", NULL } };
+
 #define COLUMNS_MAX 24
 typedef struct column_list {
   tool_column columns[COLUMNS_MAX];
@@ -162,11 +194,13 @@ static column_list columns_of(const whatif* w) {
   COLUMNS_ADD(&list, figures);
   if (has_limit(w)) COLUMNS_ADD(&list, fits);
   if (!w->trials.is_quick) COLUMNS_ADD(&list, smallest);
+  if (row_budgets(w) != NULL) COLUMNS_ADD(&list, moves);
   return list;
 }
 
 // The remark next to a setting. A file without settings is assumed to be recorded with the defaults.
 static const char* row_remark(const whatif* w, const tool_trial* row) {
+  if (row->budgeting != NULL) return " *, with the budgets";
   if (!row->is_torch) return " *";
   if (!row->is_recorded || !w->recording.has_settings) return "";
   if (row->is_repeated) return "  (as recorded)";
@@ -199,6 +233,15 @@ static void row_emit_fits(tool_emit* emit, const tool_trial* row) {
   else tool_emit_text(emit, NULL, NULL, NULL);
 }
 
+static void row_emit_moves(tool_emit* emit, const tool_trial* row) {
+  const bool is_searched = row->smallest_bytes != 0;
+  const bool has_budgets = row->budgeting != NULL;
+  tool_emit_bool(emit, NULL, NULL, has_budgets);
+  tool_emit_real(emit, NULL, NULL, has_budgets ? (double)row->result.bus_ns / 1e6 : (double)NAN, 3);
+  tool_emit_real(emit, NULL, NULL,
+                 has_budgets && is_searched ? (double)row->smallest_bus_ns / 1e6 : (double)NAN, 3);
+}
+
 static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
   const tide_replay_result* const r = &row->result;
   tool_emit_row(emit);
@@ -209,6 +252,7 @@ static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
   tool_emit_real(emit, NULL, NULL, (double)r->driver_ns / 1e6, 2);
   if (has_limit(w)) row_emit_fits(emit, row);
   if (!w->trials.is_quick) row_emit_smallest(emit, row);
+  if (row_budgets(w) != NULL) row_emit_moves(emit, row);
 }
 
 // The table. JSON has all rows; text has the better ones, unless all are wanted.
@@ -240,6 +284,7 @@ static void islands_emit(tool_emit* emit, const whatif* w) {
   for (size_t i = 0; has_limit(w) && i < w->trials.count; i++) {
     const tool_trial* const row = &w->trials.rows[i];
     if (tool_trial_fits(row) || row->smallest_bytes == 0 || row->smallest_bytes > w->trials.limit) continue;
+    if (row->budgeting != NULL) continue;
     tool_size_pair(w->trials.limit, row->smallest_bytes, sizes[0], sizes[1]);
     tool_emit_words(
         emit,
@@ -318,6 +363,7 @@ static void short_emit(tool_emit* emit, const whatif* w) {
   const tool_trial* const least = row_smallest(w, false);
   const tool_trial* const least_torch = row_smallest(w, true);
   tool_words words = { .length = 0 };
+  if (w->budgeting.tag_count > 0) tool_words_add(&words, "Without the budgets: ");
   tool_words_add(&words, runs_elsewhere ? "No PyTorch setting that was tried" : "No setting that was tried");
   tool_words_add_size(&words, " runs in ", w->trials.limit, ".");
   if (!runs_elsewhere && least != least_torch) least_words(&words, " The smallest that fits is ", least);
@@ -357,6 +403,16 @@ static void verdict_emit(tool_emit* emit, const whatif* w) {
   tide_emit(emit, w);
 }
 
+// What the budgets do under the limit, and what the smallest memory costs.
+static void budgets_emit(tool_emit* emit, const whatif* w) {
+  const tool_trial* const row = row_budgets(w);
+  char size[TOOL_SIZE_TEXT];
+  tool_budgeting_emit(emit, &w->budgeting, row != NULL ? &row->result : NULL);
+  if (row != NULL && row->smallest_bus_ns > 0)
+    tool_emit_words(emit, "In the smallest memory, %s, the bus would be in use for %.3f ms.",
+                    tool_size_text(row->smallest_bytes, size), (double)row->smallest_bus_ns / 1e6);
+}
+
 static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(w->recording.trace).is_cut);
@@ -368,6 +424,7 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit_bytes_if(emit, reserved != 0, "recorded_reserved", "reserved when recorded", reserved);
   rows_emit(emit, call, w);
   islands_emit(emit, w);
+  budgets_emit(emit, w);
   tool_recording_emit_odd(emit, w->recording.odd_entries);
   tool_emit_uint(emit, "blocks_before", NULL, 0);
   tool_emit_uint(emit, "requested_before", NULL, 0);
@@ -399,14 +456,19 @@ static int whatif_work(const tool_call* call, whatif* w) {
   w->trials.limit = w->limit.bytes;
   tool_trials_add_usual(&w->trials, &recorded, true);
   if (policies != NULL) status = trials_add_words(&w->trials, policies);
+  if (status == TOOL_DONE) status = tool_budgeting_find(&w->budgeting, call, &w->recording);
+  if (status == TOOL_DONE) status = trials_add_budgets(w);
   if (status != TOOL_DONE) return status;
   if (!w->recording.is_from_start) return tool_cut_answer(call, &w->recording, &w->limit, &w->trials);
   tool_trials_take(&w->trials, &w->recording, tool_limit_is_recorded(&w->limit, &w->recording));
   tool_trials_run(&w->trials);
+  if (row_budgets(w) != NULL && row_budgets(w)->status != TIDE_OK)
+    return tool_fail("%s: %s", w->recording.file, row_budgets(w)->text);
   qsort(w->trials.rows, w->trials.count, sizeof w->trials.rows[0], compare_rows);
   w->advice = tool_trials_advise(&w->trials, &w->recording);
   status = whatif_emit(call, w);
   if (status != TOOL_DONE) return status;
+  if (row_budgets(w) != NULL) return tool_trial_fits(row_budgets(w)) ? TOOL_DONE : TOOL_NO;
   return w->limit.is_given && !any_row_fits(w) ? TOOL_NO : TOOL_DONE;
 }
 
@@ -416,8 +478,10 @@ static int whatif_run(const tool_call* call) {
   w->shows_all = tool_option_value(call, "all") != NULL;
   int status =
       tool_limit_parse(call, &w->trials.limit);  // a wrong --limit is reported before the file is read
+  if (status == TOOL_DONE) status = tool_budgeting_parse(&w->budgeting, call);
   if (status == TOOL_DONE) status = tool_recording_open(call, &w->recording);
   if (status == TOOL_DONE) status = whatif_work(call, w);
+  tool_budgeting_fini(&w->budgeting);
   tool_recording_close(&w->recording);
   free(w);
   return status;
@@ -438,8 +502,12 @@ const tool_verb tool_whatif = {
       "an allocator gives cached memory back before it refuses a request.\n\n"
       "Below the table is the line to put into the environment, if a PyTorch setting lowers the peak by "
       "more than 2 %, or serves every request where the recorded setting did not; then the command that runs "
-      "a script on Tidemark's own allocator, if that does. Exit status 1: no setting fits "
-      "--limit.",
+      "a script on Tidemark's own allocator, if that does.\n\n"
+      "With --tag and --budget, one row more is the policy tide under these budgets, and what each tag has "
+      "and "
+      "moves is shown below; \"bus ms\" is the time that giving way takes on the bus. Exit status 1: no "
+      "setting "
+      "fits --limit or, with --tag or --budget, that row does not fit.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,
