@@ -208,8 +208,7 @@ static void tags_sort(tool_budgeting* b) {
   b->tag_count = kept;
 }
 
-// The place of a tag; tag_count if it is not in the list.
-static size_t tag_place(const tool_budgeting* b, const char* name) {
+size_t tool_budgeting_place(const tool_budgeting* b, const char* name) {
   size_t place = 0;
   while (place < b->tag_count && strcmp(b->tags[place].name, name) != 0) place++;
   return place;
@@ -226,13 +225,13 @@ static int tags_gather(tool_budgeting* b, const tide_trace* trace) {
   for (size_t i = 0; i < b->budget_count; i++) tag_add(b, b->budgets[i].name);
   tags_sort(b);
   for (size_t i = 0; i < b->budget_count; i++)
-    b->tags[tag_place(b, b->budgets[i].name)].budget = &b->budgets[i].budget;
+    b->tags[tool_budgeting_place(b, b->budgets[i].name)].budget = &b->budgets[i].budget;
   return b->tag_count <= TIDE_REPLAY_TAGS ? TOOL_DONE
                                           : tool_fail("there are more than %d tags", TIDE_REPLAY_TAGS);
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Which request has which tag, and when a tag is used
+// Which request has which tag
 
 static void requests_count(tool_budgeting* b, const tool_recording* recording, const uint16_t* stack_rules) {
   size_t count = 0;
@@ -253,78 +252,9 @@ static void stacks_find(tool_budgeting* b, const tool_recording* recording, cons
   requests_count(b, recording, b->stack_tags);
   for (size_t i = 0; i < b->stack_count; i++) {
     if (b->stack_tags[i] == 0) continue;
-    b->stack_tags[i] = (uint16_t)(tag_place(b, b->rules[b->stack_tags[i] - 1].name) + 1);
+    b->stack_tags[i] = (uint16_t)(tool_budgeting_place(b, b->rules[b->stack_tags[i] - 1].name) + 1);
   }
   free(patterns);
-}
-
-// A tag that has requests of its own, and the entry of the first one.
-typedef struct tag_first {
-  uint64_t entry;
-  uint32_t tag;
-} tag_first;
-
-static int first_order(const void* a, const void* b) {
-  const tag_first* const left = a;
-  const tag_first* const right = b;
-  const int order = tool_compare(left->entry, right->entry);
-  return order != 0 ? order : tool_compare(left->tag, right->tag);
-}
-
-// All of them, in the order of their first requests; those of recorded pools come last.
-static tag_first* tags_by_first(const tool_budgeting* b, const tool_recording* recording, size_t* out_count) {
-  size_t count = 0;
-  const tide_trace_entry* const entries = tide_trace_entries(recording->trace, recording->device, &count);
-  tag_first* const firsts = tool_alloc(b->tag_count, sizeof *firsts);
-  for (size_t i = 0; i < b->tag_count; i++) firsts[i] = (tag_first){ UINT64_MAX, (uint32_t)i };
-  tool_pool_tags recorded;
-  tool_pool_tags_find(recording->trace, &recorded);
-  for (size_t i = 0; i < recorded.count; i++) {
-    const size_t place = recorded.tags[i] != NULL ? tag_place(b, recorded.tags[i]) : b->tag_count;
-    if (place < b->tag_count) firsts[place].entry = count;
-  }
-  tool_pool_tags_fini(&recorded);
-  for (size_t i = count; i-- > 0;) {
-    const uint32_t stack = entries[i].stack;
-    const uint16_t tag = stack < b->stack_count ? b->stack_tags[stack] : 0;
-    if (tag != 0 && entries[i].action == TIDE_ACTION_ALLOC) firsts[tag - 1].entry = i;
-  }
-  qsort(firsts, b->tag_count, sizeof *firsts, first_order);
-  *out_count = 0;
-  while (*out_count < b->tag_count && firsts[*out_count].entry != UINT64_MAX) ++*out_count;
-  return firsts;
-}
-
-static void step_add(tool_budgeting* b, uint64_t entry, const tag_first* firsts, size_t count) {
-  b->uses = tool_grow(b->uses, b->use_count + count + 1, sizeof *b->uses);
-  for (size_t i = 0; i < count; i++)
-    b->uses[b->use_count++] = (tide_replay_use){ .entry = entry, .tag = firsts[i].tag };
-}
-
-static void steps_add(tool_budgeting* b, const tool_recording* recording, const tide_steps* steps) {
-  size_t count = 0;
-  size_t tag_count = 0;
-  const tide_step* const items = tide_steps_items(steps, &count);
-  tag_first* const firsts = tags_by_first(b, recording, &tag_count);
-  for (size_t i = 0; i < count; i++) {
-    if (items[i].is_whole) step_add(b, items[i].first, firsts, tag_count);
-  }
-  free(firsts);
-}
-
-static int uses_find(tool_budgeting* b, const tool_call* call, const tool_recording* recording,
-                     tool_sites* sites) {
-  tool_steps steps;
-  if (b->wants_none || (!b->yields && !b->wants_steps)) return TOOL_DONE;
-  int status = tool_recording_steps(call, recording, sites, &steps);
-  if (status != TOOL_DONE) return status;
-  steps_add(b, recording, steps.steps);
-  if (b->wants_steps && tide_steps_whole(steps.steps) == 0) {
-    char why[TOOL_STEPS_HOW];
-    status = tool_fail("%s shows no steps: %s", recording->file, tool_steps_why_not(&steps, why));
-  }
-  tool_steps_fini(&steps);
-  return status;
 }
 
 int tool_budgeting_find(tool_budgeting* b, const tool_call* call, const tool_recording* recording) {
@@ -334,7 +264,7 @@ int tool_budgeting_find(tool_budgeting* b, const tool_call* call, const tool_rec
   if (status != TOOL_DONE) return status;
   tool_sites_init(&sites, recording->trace);
   stacks_find(b, recording, &sites);
-  status = uses_find(b, call, recording, &sites);
+  status = tool_budgeting_find_uses(b, call, recording, &sites);
   tool_sites_fini(&sites);
   return status;
 }

@@ -34,6 +34,8 @@ typedef struct tool_budgeting {
   tide_replay_use* uses;  // owned; of tide_replay_options
   size_t use_count;
   bool yields;       // a budget permits parking
+  bool has_steps;    // uses are assumed in every step
+  bool has_returns;  // the recording shows when parked memory came back
   bool wants_steps;  // --uses steps
   bool wants_none;   // --uses requests
 } tool_budgeting;
@@ -46,6 +48,11 @@ int tool_budgeting_parse(tool_budgeting* budgeting, const tool_call* call);
 // TOOL_USAGE. In all cases fini frees it. Without options it does nothing.
 int tool_budgeting_find(tool_budgeting* budgeting, const tool_call* call, const tool_recording* recording);
 void tool_budgeting_fini(tool_budgeting* budgeting);
+// The place of a tag in `tags`; tag_count if it is not among them.
+size_t tool_budgeting_place(const tool_budgeting* budgeting, const char* name);
+// The last part of finding (budgeting_uses.c).
+int tool_budgeting_find_uses(tool_budgeting* budgeting, const tool_call* call,
+                             const tool_recording* recording, tool_sites* sites);
 
 // Sets the options of a replay, whose results go to `tags`: one for each of the tags, such as a copy of them.
 void tool_budgeting_set(const tool_budgeting* budgeting, tide_replay_tag* tags, tide_replay_options* o);

@@ -107,11 +107,10 @@ static void moved_emit_words(tool_emit* emit, const tool_budgeting* b, const tid
       emit,
       "To give way, %s go out over the bus and %s come back, in %.3f ms of its time. The real run may move "
       "more: a recording does not say when blocks are read and written. A tag that yields is assumed to "
-      "be used %s.",
+      "be used when memory of it is requested or released%s%s.",
       tool_size_text(r->sent_bytes, sizes[0]), tool_size_text(r->fetched_bytes, sizes[1]),
-      (double)r->bus_ns / 1e6,
-      b->use_count > 0 ? "at the beginning of each step, and when memory of it is requested or released"
-                       : "only when memory of it is requested or released");
+      (double)r->bus_ns / 1e6, b->has_steps ? ", and at the beginning of each step" : "",
+      b->has_returns ? ", and where it came back in the recording" : "");
 }
 
 static bool name_covers(const char* tag, const char* other) {
@@ -144,7 +143,7 @@ void tool_budgeting_emit(tool_emit* emit, const tool_budgeting* b, const tide_re
   tool_emit_open(emit, "budgets", NULL);
   tool_emit_bool(emit, "fits", NULL, r->ooms == 0);
   refusal_emit(emit, r);
-  tool_emit_text(emit, "uses", NULL, !b->yields ? NULL : b->use_count > 0 ? "steps" : "requests");
+  tool_emit_text(emit, "uses", NULL, !b->yields ? NULL : b->has_steps ? "steps" : "requests");
   tool_emit_uint(emit, "sent_bytes", NULL, r->sent_bytes);
   tool_emit_uint(emit, "fetched_bytes", NULL, r->fetched_bytes);
   tool_emit_real(emit, "bus_ms", NULL, (double)r->bus_ns / 1e6, 6);
