@@ -93,6 +93,10 @@ typedef struct tide_budget_stats {
   uint64_t ahead_count;    // of these, pools that came back before they were asked for
   uint64_t sent_bytes;     // copied to backups when they were parked
   uint64_t fetched_bytes;  // copied back
+  uint64_t idle_bytes;     // idle memory that was given back to give way
+  uint64_t refused_count;  // requests and uses that failed for lack of memory
+  // The most that was ever reserved at once; since tide_device_reset_peaks() if that was called.
+  uint64_t peak_reserved_bytes;
 } tide_budget_stats;
 #define TIDE_BUDGET_STATS_INIT TIDE_SIZED(tide_budget_stats)
 

@@ -505,6 +505,11 @@ TIDE_API void tide_restore_delta_clear(tide_restore_delta* delta);
 // Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE; TIDE_ERR_STATE while the pool is parked; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_tag(tide_device_cache* device, tide_pool pool,
                                                              const char* tag);
+// The tag of a pool, "" if it has none, and whether the pool is parked. The text lives as long as the
+// allocator. Each out may be NULL.
+// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE.
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_get_tag(tide_device_cache* device, tide_pool pool,
+                                                             const char** out_tag, bool* out_is_parked);
 // The newest pool with exactly this tag that has users.
 // Errors: TIDE_ERR_HANDLE if there is none.
 TIDE_API TIDE_NODISCARD tide_status tide_device_tag_find(tide_device_cache* device, const char* tag,

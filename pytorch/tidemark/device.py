@@ -87,7 +87,8 @@ class BudgetStats(ctypes.Structure):
     """tide_budget_stats"""
     _fields_ = [("size", c_uint32), ("use_count", c_uint32)]
     _fields_ += [(name, c_uint64) for name in ("reserved_bytes", "claimed_bytes", "parked_count", "fetched_count",
-                                               "ahead_count", "sent_bytes", "fetched_bytes")]
+                                               "ahead_count", "sent_bytes", "fetched_bytes", "idle_bytes", "refused_count",
+                                               "peak_reserved_bytes")]
 
 
 class Pressure(ctypes.Structure):

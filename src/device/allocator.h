@@ -299,6 +299,11 @@ typedef struct tide__tag {
   uint64_t ahead_count;
   uint64_t sent_bytes;
   uint64_t fetched_bytes;
+  uint64_t idle_bytes;
+  tide__atomic_u64 refused_count;
+  // Reserved in pools of the tag and those below it; shared under the totals lock.
+  uint64_t held;
+  uint64_t held_most;
   // Found by tide__budgets_measure().
   uint64_t own;       // reserved in pools with exactly this tag
   uint64_t added;     // that is to come there

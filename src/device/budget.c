@@ -80,6 +80,15 @@ static void stats_add(tide_budget_stats* stats, const tide__tag* tag) {
   stats->ahead_count += tag->ahead_count;
   stats->sent_bytes += tag->sent_bytes;
   stats->fetched_bytes += tag->fetched_bytes;
+  stats->idle_bytes += tag->idle_bytes;
+  stats->refused_count += tide__load_relaxed(&tag->refused_count);
+}
+
+static uint64_t peak_of(tide_device_cache* device, const tide__tag* tag) {
+  tide__mutex_lock(&device->totals_lock);
+  const uint64_t bytes = tag->held_most;
+  tide__mutex_unlock(&device->totals_lock);
+  return bytes;
 }
 
 tide_status tide_device_budget_stats(tide_device_cache* device, const char* tag, tide_budget_stats* out) {
@@ -94,6 +103,7 @@ tide_status tide_device_budget_stats(tide_device_cache* device, const char* tag,
   stats.use_count = record->uses;
   stats.reserved_bytes = record->reserved;
   stats.claimed_bytes = record->basis;
+  stats.peak_reserved_bytes = peak_of(device, record);
   for (const tide__tag* below = tide__tags_first(device); below != NULL; below = below->next) {
     if (tide__tag_is_under(below, record)) stats_add(&stats, below);
   }

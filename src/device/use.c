@@ -177,8 +177,10 @@ tide_status tide_device_use(tide_device_cache* device, const char* tag, tide_str
   TIDE_TRY(tag_check(device, "device_use", tag, &kept));
   TIDE_TRY(tide__tag_make(device, kept, &call.tag));
   if (tide__is_recording(device)) call.context = tide__context_now(device, TIDE_HISTORY_ALL);
-  const tide_status status = use_enter(&call);
-  return status == TIDE_ERR_NO_MEMORY ? use_press(&call) : status;
+  tide_status status = use_enter(&call);
+  if (status == TIDE_ERR_NO_MEMORY) status = use_press(&call);
+  if (status == TIDE_ERR_NO_MEMORY) (void)tide__add_relaxed(&call.tag->refused_count, 1);
+  return status;
 }
 
 // Will an event on a stream be behind the work of all uses before?

@@ -176,6 +176,8 @@ tide__tag* tide__tag_find(tide_device_cache* device, const char* kept);
 // The same, made if it is new; NULL for "". Errors: TIDE_ERR_NO_MEMORY.
 tide_status tide__tag_make(tide_device_cache* device, const char* kept, tide__tag** out);
 void tide__tags_free(tide_device_cache* device);
+// Memory of a tag and of those above it has grown, or has become less; nothing happens without a tag.
+void tide__tag_move_locked(tide__tag* tag, int64_t bytes);
 static inline tide__tag* tide__tags_first(tide_device_cache* device) {
   return tide__load_acquire(&device->tags);  // pairs with tide__tag_make
 }

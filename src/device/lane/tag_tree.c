@@ -62,6 +62,13 @@ tide_status tide__tag_make(tide_device_cache* device, const char* kept, tide__ta
   return TIDE_OK;
 }
 
+void tide__tag_move_locked(tide__tag* tag, int64_t bytes) {
+  for (; tag != NULL; tag = tag->parent) {
+    tag->held += (uint64_t)bytes;
+    tag->held_most = tide__max(tag->held_most, tag->held);
+  }
+}
+
 void tide__tags_free(tide_device_cache* device) {
   tide__tag* tag = tide__tags_first(device);
   tide__store_relaxed(&device->tags, NULL);

@@ -52,6 +52,17 @@ tide_status tide__tag_keep(tide_device_cache* device, const char* call, const ch
 // ---------------------------------------------------------------------------------------------------
 // Calls
 
+// What the pool has counts in its new tag from now on.
+static void pool_tag_put(tide_device_cache* device, tide__pool* pool, const char* kept, tide__tag* record) {
+  tide__mutex_lock(&device->totals_lock);
+  const int64_t bytes = (int64_t)tide__load_relaxed(&pool->reserved_bytes);
+  tide__tag_move_locked(tide__pool_tag_record(pool), -bytes);
+  tide__tag_move_locked(record, bytes);
+  tide__store_relaxed(&pool->tag, kept);
+  tide__store_relaxed(&pool->tag_record, record);
+  tide__mutex_unlock(&device->totals_lock);
+}
+
 TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_tag(tide_device_cache* device, tide_pool pool,
                                                             const char* tag) {
   tide__pool_base* found = NULL;
@@ -67,13 +78,27 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_tag(tide_device_cache* d
   if (status == TIDE_OK) {
     tide__pool* const own = tide__pool_of(found);
     is_parked = own->parked != NULL || own->is_moving;
-    if (!is_parked) tide__store_relaxed(&own->tag, kept);
-    if (!is_parked) tide__store_relaxed(&own->tag_record, record);
+    if (!is_parked) pool_tag_put(device, own, kept, record);
     tide__mutex_unlock(&device->pools_lock);
   }
   tide__gate_leave(device);
   TIDE_TRY(status);
   TIDE_REQUIRE(!is_parked, TIDE_ERR_STATE, "device_pool_set_tag: pool %u is parked", pool);
+  return TIDE_OK;
+}
+
+tide_status tide_device_pool_get_tag(tide_device_cache* device, tide_pool pool, const char** out_tag,
+                                     bool* out_is_parked) {
+  if (out_tag != NULL) *out_tag = "";
+  if (out_is_parked != NULL) *out_is_parked = false;
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_pool_get_tag: no device");
+  TIDE__REQUIRE_OWN(device, "device_pool_get_tag");
+  tide__mutex_lock(&device->pools_lock);
+  tide__pool* const found = tide__pool_find_locked(device, pool);
+  if (found != NULL && out_tag != NULL) *out_tag = tide__pool_tag(found);
+  if (found != NULL && out_is_parked != NULL) *out_is_parked = tide__load_relaxed(&found->is_parked) != 0;
+  tide__mutex_unlock(&device->pools_lock);
+  TIDE_REQUIRE(found != NULL, TIDE_ERR_HANDLE, "device_pool_get_tag: there is no pool %u", pool);
   return TIDE_OK;
 }
 

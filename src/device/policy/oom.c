@@ -359,7 +359,9 @@ static void oom_measure(const tide__request* request, tide_oom* oom) {
 
 tide_status tide__oom_report(const tide__request* request) {
   tide_device_cache* const device = request->device;
+  tide__tag* const tag = tide__pool_tag_record(request->pool);
   tide_oom oom;
+  if (tag != NULL) (void)tide__add_relaxed(&tag->refused_count, 1);
   oom_measure(request, &oom);
   tide__oom_write(&oom, tide_machine_name(device->machine));
   if (request->is_rejected) {

@@ -71,5 +71,6 @@ void tide_device_reset_peaks(tide_device_cache* device) {
   tide__totals_settle(device);
   tide__mutex_lock(&device->totals_lock);
   totals_each(&device->totals, tide__stat_forget_peak);
+  for (tide__tag* tag = tide__tags_first(device); tag != NULL; tag = tag->next) tag->held_most = tag->held;
   tide__mutex_unlock(&device->totals_lock);
 }

@@ -118,8 +118,9 @@ static void reserved_move(tide_device_cache* device, tide__pool* pool, int64_t b
   const int64_t segments = !is_segment ? 0 : bytes > 0 ? 1 : -1;
   const uint64_t segment_bytes = (uint64_t)(bytes > 0 ? bytes : -bytes);
   (void)tide__add_relaxed(&device->reserved_bytes, (uint64_t)bytes);
-  (void)tide__add_relaxed(&pool->reserved_bytes, (uint64_t)bytes);
   tide__mutex_lock(&device->totals_lock);
+  (void)tide__add_relaxed(&pool->reserved_bytes, (uint64_t)bytes);
+  tide__tag_move_locked(tide__pool_tag_record(pool), bytes);
   tide_device_stats* const totals = &device->totals;
   for (int i = 0; i <= kind; i += kind) {
     tide__stat_move(&totals->reserved_bytes[i], bytes);

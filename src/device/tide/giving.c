@@ -107,11 +107,14 @@ static bool idle_takes_locked(const giving_walk* walk, tide__pool* pool) {
 
 static tide_status pool_give_idle(const giving_walk* walk, tide__pool* pool, uint64_t bytes) {
   const uint64_t takeable = tide__budget_takeable(pool);
+  const uint64_t before = tide__load_relaxed(&pool->reserved_bytes);
+  tide__tag* const tag = tide__pool_tag_record(pool);
   if (walk->giver == TIDE__GIVES_EXCESS) bytes = tide__min(bytes, tide__budget_excess(pool));
-  pool->floor_bytes = tide__load_relaxed(&pool->reserved_bytes) - takeable;
+  pool->floor_bytes = before - takeable;
   const tide_status status =
       tide__reclaim_pool_some(walk->giving->device, pool, bytes, walk->giving->context);
   pool->floor_bytes = 0;
+  tag->idle_bytes += before - tide__min(before, tide__load_relaxed(&pool->reserved_bytes));
   return status;
 }
 
