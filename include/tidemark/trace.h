@@ -303,6 +303,42 @@ TIDE_API const tide_trace_block* tide_trace_blocks(const tide_trace* trace, size
 TIDE_API const char* tide_trace_segment_tag(const tide_trace* trace, const tide_trace_segment* segment);
 TIDE_API bool tide_trace_segment_is_parked(const tide_trace* trace, const tide_trace_segment* segment);
 
+// What a snapshot of Tidemark says about one tag of a device: the budget of the tag, and figures of the tag
+// with those below it. budget.h explains them. It lists the tags of all pools, those with a budget, and those
+// above them. In files this is a list of dicts under the key TIDE_TRACE_KEY_TAGS of the whole snapshot. Each
+// has the names of these fields as its keys; what has its default is left out.
+typedef struct tide_trace_tag {
+  uint32_t size;    // set by TIDE_TRACE_TAG_INIT
+  uint32_t device;  // its number in the trace
+  const char* tag;  // owned by the trace
+  bool has_budget;
+  bool yields;
+  bool is_constant;
+  int32_t priority;
+  uint64_t limit;       // UINT64_MAX: none
+  uint64_t soft_limit;  // UINT64_MAX: none
+  uint64_t guarantee;
+  uint64_t reserved_bytes;
+  uint64_t claimed_bytes;
+  uint64_t peak_reserved_bytes;
+  uint64_t parked_count;
+  uint64_t fetched_count;
+  uint64_t ahead_count;
+  uint64_t sent_bytes;
+  uint64_t fetched_bytes;
+  uint64_t idle_bytes;
+  uint64_t refused_count;
+} tide_trace_tag;
+#define TIDE_TRACE_TAG_INIT TIDE_SIZED(tide_trace_tag)
+#define TIDE_TRACE_KEY_TAGS "tags"
+
+// The number of tags of all devices, and the tag with a number, from 0 on. Snapshots of other allocators have
+// none. What a file has under another kind than that of the field is ignored.
+// Errors:  TIDE_ERR_ARGUMENT, also for a number that is not below the count.
+TIDE_API size_t tide_trace_tag_count(const tide_trace* trace);
+TIDE_API TIDE_NODISCARD tide_status tide_trace_get_tag(const tide_trace* trace, size_t number,
+                                                       tide_trace_tag* out);
+
 // A pool is a pair of numbers in a file, and one number in a trace. Number 0 is (0, 0), the default pool;
 // there can be 16,384 others. tide_trace_pool() returns (0, 0) for unknown numbers.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for too many pools.

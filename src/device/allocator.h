@@ -499,6 +499,9 @@ typedef struct tide__request {
   tide__pool* visited;  // a private pool that this request is a guest of
 } tide__request;
 
+// budget.c: adds all tags, with what they may have and have, to a snapshot.
+tide_status tide__tags_to_trace(tide_device_cache* device, tide_trace* trace);
+
 // monitor_row.c: a tide__monitored_fill.
 bool tide__device_row_fill(void* cache, tide_monitor_row* row);
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The calls that set and read budgets of tags.
+// The calls that set and read budgets of tags, and what snapshots say about them.
+#include "base/heap.h"
 #include "base/sized.h"
 #include "device/tide/giving.h"
+#include "trace/tags.h"
 
 static tide_status call_check(tide_device_cache* device, const char* call, const char* tag) {
   TIDE_REQUIRE(device != NULL && tag != NULL, TIDE_ERR_ARGUMENT, "%s: no device or tag", call);
@@ -91,6 +93,19 @@ static uint64_t peak_of(tide_device_cache* device, const tide__tag* tag) {
   return bytes;
 }
 
+// The figures of a tag and of those below it, after tide__budgets_measure().
+static tide_budget_stats stats_measured(tide_device_cache* device, const tide__tag* tag) {
+  tide_budget_stats stats = TIDE_BUDGET_STATS_INIT;
+  stats.use_count = tag->uses;
+  stats.reserved_bytes = tag->reserved;
+  stats.claimed_bytes = tag->basis;
+  stats.peak_reserved_bytes = peak_of(device, tag);
+  for (const tide__tag* below = tide__tags_first(device); below != NULL; below = below->next) {
+    if (tide__tag_is_under(below, tag)) stats_add(&stats, below);
+  }
+  return stats;
+}
+
 tide_status tide_device_budget_stats(tide_device_cache* device, const char* tag, tide_budget_stats* out) {
   tide_budget_stats stats = TIDE_BUDGET_STATS_INIT;
   tide__tag* record = NULL;
@@ -100,13 +115,52 @@ tide_status tide_device_budget_stats(tide_device_cache* device, const char* tag,
   if (record == NULL) return tide__sized_write("device_budget_stats", &stats, out, sizeof stats);
   (void)tide__gate_enter(device);
   (void)tide__budgets_measure(device, NULL, 0);
-  stats.use_count = record->uses;
-  stats.reserved_bytes = record->reserved;
-  stats.claimed_bytes = record->basis;
-  stats.peak_reserved_bytes = peak_of(device, record);
-  for (const tide__tag* below = tide__tags_first(device); below != NULL; below = below->next) {
-    if (tide__tag_is_under(below, record)) stats_add(&stats, below);
-  }
+  stats = stats_measured(device, record);
   tide__gate_leave(device);
   return tide__sized_write("device_budget_stats", &stats, out, sizeof stats);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Snapshots
+
+static tide_trace_tag tag_describe(tide_device_cache* device, const tide__tag* tag) {
+  const tide_budget_stats stats = stats_measured(device, tag);
+  return (tide_trace_tag){ .size = sizeof(tide_trace_tag),
+                           .device = (uint32_t)device->index,
+                           .tag = tag->text,
+                           .has_budget = tag->has_budget,
+                           .yields = tag->budget.yields,
+                           .is_constant = tag->budget.is_constant,
+                           .priority = tag->budget.priority,
+                           .limit = tag->budget.limit,
+                           .soft_limit = tag->budget.soft_limit,
+                           .guarantee = tag->budget.guarantee,
+                           .reserved_bytes = stats.reserved_bytes,
+                           .claimed_bytes = stats.claimed_bytes,
+                           .peak_reserved_bytes = stats.peak_reserved_bytes,
+                           .parked_count = stats.parked_count,
+                           .fetched_count = stats.fetched_count,
+                           .ahead_count = stats.ahead_count,
+                           .sent_bytes = stats.sent_bytes,
+                           .fetched_bytes = stats.fetched_bytes,
+                           .idle_bytes = stats.idle_bytes,
+                           .refused_count = stats.refused_count };
+}
+
+// The list of tags grows at its front only. The oldest comes first, so a tag comes behind those above it.
+tide_status tide__tags_to_trace(tide_device_cache* device, tide_trace* trace) {
+  const tide__tag* const newest = tide__tags_first(device);
+  size_t count = 0;
+  for (const tide__tag* tag = newest; tag != NULL; tag = tag->next) count++;
+  if (count == 0) return TIDE_OK;
+  tide_trace_tag* const tags = tide__heap_alloc(device->heap, count, sizeof *tags);
+  TIDE_REQUIRE(tags != NULL, TIDE_ERR_NO_MEMORY, "device_snapshot: no memory for the tags");
+  size_t at = count;
+  (void)tide__gate_enter(device);
+  (void)tide__budgets_measure(device, NULL, 0);
+  for (const tide__tag* tag = newest; tag != NULL; tag = tag->next) tags[--at] = tag_describe(device, tag);
+  tide__gate_leave(device);
+  const tide_status status = tide__trace_add_tags(trace, device->heap, tags, count);
+  tide__heap_release(device->heap, tags, count, sizeof *tags);
+  return status;
 }

@@ -100,5 +100,6 @@ tide_status tide_device_snapshot(tide_device_cache* device, const tide_snapshot_
   tide__mutex_lock(&device->pools_lock);
   source.last_pool = device->pools.last_number;
   tide__mutex_unlock(&device->pools_lock);
-  return tide__snapshot_take(&source, options, trace);
+  TIDE_TRY(tide__snapshot_take(&source, options, trace));
+  return tide__tags_to_trace(device, trace);
 }

@@ -68,6 +68,7 @@ static void caches_open(void) {
   T_OK(tide_device_alloc(on.device, NULL, MIB, &on.block));
   T_OK(tide_device_pool_new(on.device, NULL, &on.pool));
   T_OK(tide_device_checkpoint(on.device, on.pool, &on.checkpoint));
+  T_OK(tide_device_budget_set(on.device, "tag", NULL));
   T_OK(tide_pinned_new(on.machine, NULL, &on.pinned));
   T_OK(tide_pinned_pool_new(on.pinned, &on.pinned_pool));
   T_OK(tide_cpu_new(NULL, &on.cpu));
@@ -302,6 +303,7 @@ static tide_status pointer_info(void* s) { return tide_machine_pointer_info(on.m
 static tide_status budget_set(void* s) { return tide_device_budget_set(on.device, "tag", s); }
 static tide_status budget_get(void* s) { return tide_device_budget_get(on.device, "tag", s); }
 static tide_status budget_stats(void* s) { return tide_device_budget_stats(on.device, "tag", s); }
+static tide_status trace_tag(void* s) { return tide_trace_get_tag(on.trace, 0, s); }
 static tide_status cpu_stats(void* s) { return tide_cpu_get_stats(on.cpu, s); }
 static tide_status device_stats(void* s) { return tide_device_get_stats(on.device, s); }
 static tide_status pinned_stats(void* s) { return tide_pinned_get_stats(on.pinned, s); }
@@ -398,6 +400,7 @@ static const sized_row rows[] = {
   ROW(budget_set, tide_budget, TIDE_BUDGET_INIT),
   ROW(budget_get, tide_budget, TIDE_BUDGET_INIT),
   ROW(budget_stats, tide_budget_stats, TIDE_BUDGET_STATS_INIT),
+  ROW(trace_tag, tide_trace_tag, TIDE_TRACE_TAG_INIT),
   ROW(park_options, tide_park_options, TIDE_PARK_OPTIONS_INIT),
   ROW(unpark_options, tide_unpark_options, TIDE_UNPARK_OPTIONS_INIT),
   ROW(park_result, tide_park_result, TIDE_PARK_RESULT_INIT),
