@@ -129,12 +129,46 @@ static void sums_raise(tool_tags* tags) {
   }
 }
 
+// ---------------------------------------------------------------------------------------------------
+// What the snapshot lists
+
+// The listed tag with a number, if it is one of the device.
+static bool listed_get(const tide_trace* trace, size_t device, size_t number, tide_trace_tag* out) {
+  *out = (tide_trace_tag)TIDE_TRACE_TAG_INIT;
+  if (tide_trace_get_tag(trace, number, out) != TIDE_OK || out->device != device) return false;
+  return out->tag[0] != '\0' && strlen(out->tag) <= TIDE_TAG_MOST;
+}
+
+static void budgets_add(tool_tags* tags, const tide_trace* trace, size_t device) {
+  tide_trace_tag listed;
+  for (size_t i = 0; i < tide_trace_tag_count(trace); i++) {
+    if (!listed_get(trace, device, i, &listed)) continue;
+    const tool_tag tag = { .path = listed.tag, .length = strlen(listed.tag) };
+    tags->has_list = true;
+    if (listed.has_budget) tags_add(tags, &tag);
+  }
+}
+
+static void listed_join(tool_tags* tags, const tide_trace* trace, size_t device) {
+  tide_trace_tag listed;
+  for (size_t i = 0; tags->has_list && i < tide_trace_tag_count(trace); i++) {
+    if (!listed_get(trace, device, i, &listed)) continue;
+    const tool_tag key = { .path = listed.tag, .length = strlen(listed.tag) };
+    tool_tag* const found = bsearch(&key, tags->items, tags->count, sizeof key, tag_order);
+    if (found == NULL) continue;
+    found->is_listed = true;
+    found->listed = listed;
+  }
+}
+
 void tool_tags_find(const tide_trace* trace, size_t device, tool_tags* out) {
   *out = (tool_tags){ .items = NULL };
   segments_add(out, trace, device);
+  budgets_add(out, trace, device);
   tags_sort(out);
   joints_add(out);
   sums_raise(out);
+  if (out->count > 0) listed_join(out, trace, device);
 }
 
 void tool_tags_fini(tool_tags* tags) { free(tags->items); }

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // The tags of a snapshot. They are known from its final list of segments, so the sums are those at the end.
+// What a tag may have, and what was counted, is known if the snapshot lists its tags.
 #ifndef TIDEMARK_TOOL_TAGS_H
 #define TIDEMARK_TOOL_TAGS_H
 
@@ -15,17 +16,21 @@ typedef struct tool_tag {
   uint64_t allocated;
   uint64_t reserved;  // without parked memory
   uint64_t parked;
+  bool is_listed;  // by the snapshot
+  tide_trace_tag listed;
 } tool_tag;
 
-// All tags that pools have, and those above them that join several: one above a single tag says nothing new.
+// All tags that pools have, those with a budget, and those above them that join several: one above a single
+// tag says nothing new.
 typedef struct tool_tags {
   tool_tag* items;  // owned; each behind the one above it
   size_t count;
   size_t room;
   uint64_t allocated;  // of all memory of the device, with a tag or without
+  bool has_list;       // the snapshot lists its tags
 } tool_tags;
 
-// Cost: O(n log n) for n segments.
+// Cost: O(n log n) for n segments and tags.
 void tool_tags_find(const tide_trace* trace, size_t device, tool_tags* out);
 void tool_tags_fini(tool_tags* tags);
 

@@ -47,6 +47,15 @@ enum { FIELDS = sizeof fields / sizeof fields[0] };
 
 static const char tag_key[] = "tag";
 
+// A dict with more keys is none of ours. Values may be shared, so each of many tags could be a large dict.
+#define TAG_KEYS_MOST 64
+
+// The value under a key; 0: none.
+static uint32_t key_find(const tide_intern* names, uint32_t dict, const char* key) {
+  if (dict == 0 || tide_intern_value(names, dict).count > TAG_KEYS_MOST) return 0;
+  return tide_intern_value_find(names, dict, key);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Fields
 
@@ -127,11 +136,10 @@ static tide_status tag_add(tide_intern* names, const tide_trace_tag* tag, uint64
 // The list of tags; that of NONE if there is none.
 static tide_value tags_list(const tide_trace* trace) {
   const tide_value none = { .kind = TIDE_VALUE_NONE };
-  const uint32_t extra = tide_trace_get_about(trace).extra;
-  if (extra == 0) return none;
   const tide_intern* const names = tide_trace_names(trace);
-  const tide_value list = tide_intern_value(names, tide_intern_value_find(names, extra, TIDE_TRACE_KEY_TAGS));
-  return list.kind == TIDE_VALUE_LIST ? list : none;
+  const uint32_t found = key_find(names, tide_trace_get_about(trace).extra, TIDE_TRACE_KEY_TAGS);
+  const tide_value list = tide_intern_value(names, found);
+  return found != 0 && list.kind == TIDE_VALUE_LIST ? list : none;
 }
 
 // Puts a value under the key, beside what else the snapshot has.
@@ -184,10 +192,10 @@ tide_status tide_trace_get_tag(const tide_trace* trace, size_t number, tide_trac
                "trace_get_tag: there is no trace, or no tag %zu in it", number);
   const tide_intern* const names = tide_trace_names(trace);
   const uint32_t dict = (uint32_t)tags_list(trace).items[number];
-  const tide_value path = tide_intern_value(names, tide_intern_value_find(names, dict, tag_key));
+  const tide_value path = tide_intern_value(names, key_find(names, dict, tag_key));
   if (path.kind == TIDE_VALUE_TEXT && path.text != 0) tag.tag = tide_intern_text(names, path.text, NULL);
   for (size_t i = 0; i < FIELDS; i++) {
-    const uint32_t found = tide_intern_value_find(names, dict, fields[i].key);
+    const uint32_t found = key_find(names, dict, fields[i].key);
     const tide_value value = tide_intern_value(names, found);
     if (found != 0) field_set(&tag, &fields[i], &value);
   }
