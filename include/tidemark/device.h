@@ -505,11 +505,6 @@ TIDE_API void tide_restore_delta_clear(tide_restore_delta* delta);
 // Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE; TIDE_ERR_STATE while the pool is parked; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_tag(tide_device_cache* device, tide_pool pool,
                                                              const char* tag);
-// The tag of a pool, "" if it has none, and whether the pool is parked. The text lives as long as the
-// allocator. Each out may be NULL.
-// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE.
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_get_tag(tide_device_cache* device, tide_pool pool,
-                                                             const char** out_tag, bool* out_is_parked);
 // The newest pool with exactly this tag that has users.
 // Errors: TIDE_ERR_HANDLE if there is none.
 TIDE_API TIDE_NODISCARD tide_status tide_device_tag_find(tide_device_cache* device, const char* tag,
@@ -751,9 +746,9 @@ TIDE_API int tide_device_check(tide_device_cache* device);
 // ---------------------------------------------------------------------------------------------------
 // Looking inside
 
-// Visits every segment, or those of one pool. Adds a SNAPSHOT entry to the history. The visitor is called
-// with no lock held, and no lock is held for long. So while other threads work, each segment is shown as it
-// is when its turn comes, in parts of up to 256 blocks.
+// Visits every segment, or those of one pool. If blocks are visited, too, it adds a SNAPSHOT entry to the
+// history. The visitor is called with no lock held, and no lock is held for long. So while other threads work,
+// each segment is shown as it is when its turn comes, in parts of up to 256 blocks.
 TIDE_API TIDE_NODISCARD tide_status tide_device_visit(tide_device_cache* device,
                                                       const tide_device_visitor* visitor);
 TIDE_API TIDE_NODISCARD tide_status tide_device_visit_pool(tide_device_cache* device, tide_pool pool,

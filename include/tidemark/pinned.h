@@ -344,7 +344,7 @@ TIDE_API int tide_pinned_check(tide_pinned_cache* pinned);
 
 // Shows every segment and its blocks by rising address: see tide_device_visit(). `device` is -1 and `stream`
 // is NULL. `is_large` is set for segments with one block. All blocks of a segment have the same size; bytes
-// after the last block belong to no block. Also adds a SNAPSHOT entry to the history.
+// after the last block belong to no block. Also adds a SNAPSHOT entry to the history if blocks are visited.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_visit(tide_pinned_cache* pinned,
                                                       const tide_device_visitor* visitor);
 

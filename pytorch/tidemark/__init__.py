@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from .abi import Action, BlockState, TidemarkError
     from .page import Page
     from .peak import Block, Peak, Site
-    from .recording import Device, Entries, Entry, Recording, read
+    from .recording import Device, Entries, Entry, Recording, Tag, read
     from .report import Report
     from .stacks import Frame, Note
     from .timeline import Timeline
 
 __version__ = "0.1.0"
 __all__ = ["Action", "Block", "BlockState", "Device", "Entries", "Entry", "Frame", "Note", "Page", "Peak", "Recording", "Report",
-           "Site", "TidemarkError", "Timeline", "read"]
+           "Site", "Tag", "TidemarkError", "Timeline", "read"]
 
 _HOMES = {"Action": "abi", "BlockState": "abi", "TidemarkError": "abi", "Block": "peak", "Peak": "peak", "Site": "peak",
           "Page": "page", "Device": "recording", "Entries": "recording", "Entry": "recording", "Recording": "recording",
-          "read": "recording", "Report": "report", "Frame": "stacks", "Note": "stacks", "Timeline": "timeline"}
+          "read": "recording", "Tag": "recording", "Report": "report", "Frame": "stacks", "Note": "stacks", "Timeline": "timeline"}
 
 
 def __getattr__(name: str) -> Any:

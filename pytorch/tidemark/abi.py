@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import functools
-from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from . import __version__, library
@@ -89,6 +89,15 @@ class TraceAbout(ctypes.Structure):
     """tide_trace_about"""
     _fields_ = [("settings", c_uint32), ("annotations", c_uint32), ("extra", c_uint32), ("has_segments", c_bool),
                 ("has_entries", c_bool), ("is_segments_only", c_bool), ("is_cut", c_bool), ("has_steps", c_bool)]
+
+
+class TraceTag(ctypes.Structure):
+    """tide_trace_tag"""
+    _fields_ = [("size", c_uint32), ("device", c_uint32), ("tag", c_char_p), ("has_budget", c_bool), ("yields", c_bool),
+                ("is_constant", c_bool), ("priority", c_int32)]
+    _fields_ += [(name, c_uint64) for name in (
+        "limit", "soft_limit", "guarantee", "reserved_bytes", "claimed_bytes", "peak_reserved_bytes", "parked_count",
+        "fetched_count", "ahead_count", "sent_bytes", "fetched_bytes", "idle_bytes", "refused_count")]
 
 
 class InternCounts(ctypes.Structure):
@@ -185,9 +194,9 @@ class ReadOptions(ctypes.Structure):
                 ("on_progress", OnProgress), ("user", c_void_p)]
 
 
-STRUCTS = (TraceEntry, TraceSegment, TraceBlock, TraceAbout, InternCounts, InternNote, InternFrame, InternValue, PoolLabel,
-           FramesSite, LedgerTotals, LedgerPeak, LedgerPeaks, LedgerSegment, LedgerBlock, TimelineRange, TimelineBucket,
-           Source, Sink, ReadOptions, library.Error)
+STRUCTS = (TraceEntry, TraceSegment, TraceBlock, TraceAbout, TraceTag, InternCounts, InternNote, InternFrame, InternValue,
+           PoolLabel, FramesSite, LedgerTotals, LedgerPeak, LedgerPeaks, LedgerSegment, LedgerBlock, TimelineRange,
+           TimelineBucket, Source, Sink, ReadOptions, library.Error)
 
 # ---------------------------------------------------------------------------------------------------
 # Functions: the result and the parameters. Handles are c_void_p; Status is a number that raises if it is not 0.
@@ -212,6 +221,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tide_trace_segments": (POINTER(TraceSegment), [c_void_p, POINTER(c_size_t)]),
     "tide_trace_segment_tag": (c_char_p, [c_void_p, POINTER(TraceSegment)]),
     "tide_trace_segment_is_parked": (c_bool, [c_void_p, POINTER(TraceSegment)]),
+    "tide_trace_tag_count": (c_size_t, [c_void_p]),
+    "tide_trace_get_tag": (Status, [c_void_p, c_size_t, POINTER(TraceTag)]),
     "tide_trace_blocks": (POINTER(TraceBlock), [c_void_p, POINTER(c_size_t)]),
     "tide_trace_pool": (PoolLabel, [c_void_p, c_uint32]),
     "tide_trace_pool_count": (c_size_t, [c_void_p]),

@@ -73,6 +73,22 @@ class TagStats(ctypes.Structure):
                                                "backup_bytes")]
 
 
+class SegmentInfo(ctypes.Structure):
+    """tide_segment_info"""
+    _fields_ = [(name, c_uint64) for name in ("address", "bytes", "allocated_bytes", "active_bytes", "requested_bytes")]
+    _fields_ += [("pool_label", c_uint64 * 2), ("stream", c_void_p), ("pool", c_uint32), ("stack", c_uint32),
+                 ("device", c_int32), ("is_large", c_bool), ("is_expandable", c_bool), ("ordinal", c_uint64),
+                 ("tag", c_char_p), ("is_parked", c_bool)]
+
+
+OnSegment = ctypes.CFUNCTYPE(c_bool, c_void_p, POINTER(SegmentInfo))
+
+
+class DeviceVisitor(ctypes.Structure):
+    """tide_device_visitor"""
+    _fields_ = [("segment", OnSegment), ("block", c_void_p), ("user", c_void_p)]
+
+
 OnTag = ctypes.CFUNCTYPE(c_bool, c_void_p, c_char_p)
 NO_LIMIT = 2**64 - 1
 
@@ -98,7 +114,8 @@ class Pressure(ctypes.Structure):
 
 OnPressure = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, POINTER(Pressure))
 
-STRUCTS = (PoolOptions, Scope, ParkOptions, UnparkOptions, ParkResult, TagStats, BudgetFields, BudgetStats, Pressure)
+STRUCTS = (PoolOptions, Scope, ParkOptions, UnparkOptions, ParkResult, TagStats, SegmentInfo, DeviceVisitor, BudgetFields,
+           BudgetStats, Pressure)
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tide_device_pool_new": (Status, [c_void_p, POINTER(PoolOptions), POINTER(c_uint32)]),
     "tide_device_pool_drop": (Status, [c_void_p, c_uint32]),
@@ -109,6 +126,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tide_device_pool_set_backup": (Status, [c_void_p, c_uint32, c_uint32]),
     "tide_device_trim_pool": (Status, [c_void_p, c_uint32]),
     "tide_device_tag_stats": (Status, [c_void_p, c_char_p, POINTER(TagStats)]),
+    "tide_device_visit": (Status, [c_void_p, POINTER(DeviceVisitor)]),
     "tide_device_visit_tags": (Status, [c_void_p, OnTag, c_void_p]),
     "tide_device_park": (Status, [c_void_p, c_char_p, POINTER(ParkOptions), POINTER(ParkResult)]),
     "tide_device_unpark": (Status, [c_void_p, c_char_p, POINTER(UnparkOptions), POINTER(ParkResult)]),
@@ -271,6 +289,19 @@ class Cache:
         stats = TagStats(size=ctypes.sizeof(TagStats))
         self._call("tide_device_tag_stats", _name(tag), byref(stats))
         return {name: getattr(stats, name) for name, _ in TagStats._fields_[1:]}
+
+    def tagged_segments(self) -> dict[int, tuple[str, bool]]:
+        """The segments of pools with a tag, by their address: the tag, and whether they are parked."""
+        found: dict[int, tuple[str, bool]] = {}
+
+        def take(_user: Any, segment: Any) -> bool:
+            info = segment.contents
+            if info.tag:
+                found[info.address] = info.tag.decode(errors="replace"), info.is_parked
+            return True
+
+        self._call("tide_device_visit", byref(DeviceVisitor(segment=OnSegment(take))))
+        return found
 
     # Parking
 

@@ -125,6 +125,37 @@ class Blocks(Table):
         return f"<Blocks: {len(self)}>"
 
 
+class Tag(NamedTuple):
+    """What a tag may have, in bytes, and what was counted for it and the tags below it: see docs/budget.md."""
+    tag: str
+    has_budget: bool
+    limit: Optional[int]  # None: none
+    soft_limit: Optional[int]
+    guarantee: int
+    priority: int
+    yields: bool
+    constant: bool
+    reserved_bytes: int  # after the last entry
+    claimed_bytes: int  # with guarantees that are not used
+    peak_reserved_bytes: int
+    parked_count: int  # pools that were parked to give way
+    fetched_count: int  # pools that came back
+    ahead_count: int  # of these, before they were asked for
+    sent_bytes: int  # copied away
+    fetched_bytes: int  # copied back
+    idle_bytes: int  # idle memory that was given back to give way
+    refused_count: int
+
+
+def _tag(trace: Trace, number: int) -> tuple[int, Tag]:
+    """The device of a tag, and the tag."""
+    found = abi.TraceTag(size=ctypes.sizeof(abi.TraceTag))
+    trace.library.tide_trace_get_tag(trace.pointer, number, ctypes.byref(found))
+    values = {name: getattr(found, "is_constant" if name == "constant" else name) for name in Tag._fields}
+    limits = {name: None if values[name] == 2**64 - 1 else values[name] for name in ("limit", "soft_limit")}
+    return found.device, Tag(**{**values, **limits, "tag": found.tag.decode(errors="replace")})
+
+
 class Device:
     """One device of a recording."""
 
@@ -139,6 +170,13 @@ class Device:
         count = ctypes.c_size_t()
         first = self._trace.library.tide_trace_entries(self._trace.pointer, self.index, ctypes.byref(count))
         return Entries(self._trace, ctypes.cast(first, ctypes.c_void_p).value, count.value)
+
+    @property
+    def tags(self) -> dict[str, Tag]:
+        """The tags that a snapshot of Tidemark lists, by their path, with what each may have and has had."""
+        count = self._trace.library.tide_trace_tag_count(self._trace.pointer)
+        found = (_tag(self._trace, number) for number in range(count))
+        return {tag.tag: tag for device, tag in sorted(found) if device == self.index}
 
     def timeline(self, points: int = 1000, x: str = "time") -> Timeline:
         """Memory over time in `points` buckets of equal width, by "time" or by "entry"."""

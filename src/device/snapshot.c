@@ -247,7 +247,7 @@ static tide_status visit(tide_device_cache* device, const tide_pool* only,
   TIDE_REQUIRE(device != NULL && visitor != NULL && visitor->segment != NULL, TIDE_ERR_ARGUMENT,
                "device_visit: no device or visitor");
   TIDE_TRY(show_all(device, only, visitor, &active_bytes));
-  tide__history_add_snapshot(&device->history, active_bytes);
+  if (visitor->block != NULL) tide__history_add_snapshot(&device->history, active_bytes);
   return TIDE_OK;
 }
 

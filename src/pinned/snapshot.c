@@ -135,7 +135,8 @@ tide_status tide_pinned_visit(tide_pinned_cache* pinned, const tide_device_visit
   if (status == TIDE_OK) status = view_show(&view);
   tide__visit_fini(&view.visit);
   tide__heap_release(pinned->heap, view.blocks, view.block_capacity, sizeof *view.blocks);
-  if (status == TIDE_OK) tide__history_add_snapshot(&pinned->history, view.visit.active_bytes);
+  if (status == TIDE_OK && visitor->block != NULL)
+    tide__history_add_snapshot(&pinned->history, view.visit.active_bytes);
   return status;
 }
 

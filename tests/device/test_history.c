@@ -815,6 +815,19 @@ static bool see_one(void* user, const tide_segment_info* segment) {
   return false;
 }
 
+DEVICE_TEST(test_device__a_visit_of_segments_alone_is_no_snapshot) {
+  int segments = 0;
+  const tide_device_visitor visitor = { see_one, NULL, &segments };
+  history_on(d);
+  (void)take(d, NULL, 1000);
+
+  T_OK(tide_device_visit(d, &visitor));
+
+  T_EQ(segments, 1);
+  const story s = read_story(d);
+  T_CHECK(s.entries[s.count - 1].action != TIDE_ACTION_SNAPSHOT);
+}
+
 DEVICE_TEST(test_device__a_visit_ends_when_told) {
   int segments = 0;
   const tide_device_visitor visitor = { see_one, NULL, &segments };

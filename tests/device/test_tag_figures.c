@@ -148,27 +148,3 @@ DEVICE_TEST_OVER(test_tag_figures__refused_uses_are_counted, tide_emulated) {
   (void)unpark(d, "model/away");
   give(d, first);
 }
-
-// ---------------------------------------------------------------------------------------------------
-// The tag of a pool
-
-DEVICE_TEST_OVER(test_tag_figures__a_pool_says_its_tag, tide_emulated) {
-  const tide_pool pool = tagged(d, "a/b");
-  const tide_block block = take_tagged(d, pool, NULL, UNIT);
-  const char* tag = NULL;
-  bool is_away = true;
-
-  T_OK(tide_device_pool_get_tag(d, pool, &tag, &is_away));
-  T_STR_EQ(tag, "a/b");
-  T_CHECK(!is_away);
-  (void)park(d, "a", TIDE_BACKUP_PINNED);
-  T_OK(tide_device_pool_get_tag(d, pool, NULL, &is_away));
-  T_CHECK(is_away);
-  (void)unpark(d, "a");
-  T_OK(tide_device_pool_set_tag(d, pool, NULL));
-  T_OK(tide_device_pool_get_tag(d, pool, &tag, NULL));
-  T_STR_EQ(tag, "");
-  T_STATUS(tide_device_pool_get_tag(d, 4711, &tag, NULL), TIDE_ERR_HANDLE);
-  T_STATUS(tide_device_pool_get_tag(NULL, pool, &tag, NULL), TIDE_ERR_ARGUMENT);
-  give(d, block);
-}

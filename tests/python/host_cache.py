@@ -2,6 +2,9 @@
 # Copyright the Tidemark authors
 """A device cache of the policy `tide` on the host machine, whose memory this process can read and write."""
 import ctypes
+import os
+import pickle
+import tempfile
 
 from tidemark import abi
 from tidemark.device import Cache, PoolOptions, Scope
@@ -53,6 +56,14 @@ class HostCache(Cache):
         self._call("tide_device_pool_new", ctypes.byref(options), ctypes.byref(pool))
         self._call("tide_device_pool_begin", pool, ctypes.byref(Scope(size=ctypes.sizeof(Scope), kind=1)))
         return pool.value
+
+    def snapshot(self):
+        """A memory snapshot of the cache, as a file has it."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "snapshot.pickle")
+            self._check(self._tide.tide_device_snapshot_to(self._address, path.encode()))
+            with open(path, "rb") as file:
+                return pickle.load(file)
 
     @property
     def address(self):

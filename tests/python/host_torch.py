@@ -110,6 +110,9 @@ class Shim:
         for cache in self.caches.values():
             wish(cache)
 
+    def tidemark_torch_machine(self):
+        return None
+
     def close(self):
         for cache in self.caches.values():
             cache.close()
@@ -173,7 +176,8 @@ class HostTorch(types.ModuleType):
         self.fractions = {}
         self._labels = itertools.count(1)
         self.cuda = types.SimpleNamespace(
-            init=lambda: None, device_count=lambda: DEVICES, current_device=lambda: self.current, CUDAGraph=CUDAGraph,
+            init=lambda: None, is_initialized=lambda: True, memory_stats=lambda device: {},
+            memory=types.SimpleNamespace(_snapshot=self._snapshot), device_count=lambda: DEVICES, current_device=lambda: self.current, CUDAGraph=CUDAGraph,
             _utils=types.SimpleNamespace(_get_device_index=self._index), graph=self._graph,
             current_stream=lambda index: types.SimpleNamespace(cuda_stream=0), mem_get_info=lambda index: (1 << 30, 4 << 30),
             set_per_process_memory_fraction=lambda fraction, index: self.fractions.update({index: fraction}))
@@ -181,6 +185,15 @@ class HostTorch(types.ModuleType):
     def _index(self, device, optional=False):
         assert optional or device is not None
         return self.current if device is None else device
+
+    def _snapshot(self):
+        """PyTorch's own snapshot, which knows no tags."""
+        whole = {"segments": [], "device_traces": [[] for _ in range(DEVICES)], "allocator_settings": {}}
+        for index, cache in sorted(self.shim.caches.items()):
+            for segment in cache.snapshot()["segments"]:
+                foreign = ("tag", "is_parked")
+                whole["segments"].append({**{key: segment[key] for key in segment if key not in foreign}, "device": index})
+        return whole
 
     def _graph(self, graph, pool=None, stream=None, capture_error_mode="global"):
         assert pool is None and stream is None and capture_error_mode in ("global", "thread_local")

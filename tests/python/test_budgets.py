@@ -2,6 +2,9 @@
 # Copyright the Tidemark authors
 """Budgets of tags as PyTorch programs call them, with real memory on host machines."""
 import ctypes
+import pathlib
+import pickle
+import tempfile
 import threading
 import unittest
 
@@ -193,6 +196,74 @@ class Layers(WithTorch):
         with self.assertRaisesRegex(AssertionError, "model"):
             self.layers(yields=False)
         self.assertEqual(self.figure("model", "parked_count"), 0)
+
+
+class Figures(WithTorch):
+    """What stats() and snapshots say about tags."""
+
+    def job(self):
+        """Three layers with room for two, a request that is refused, and a tag on another device."""
+        budgets.budget({"model": {"limit": 2 * LAYER, "soft_limit": 0, "guarantee": MIB, "priority": -5, "yields": True},
+                        "spare": {"limit": 0}})
+        kept = [self.make(f"model/{number}", number) for number in range(3)]
+        with self.assertRaises(AssertionError):
+            self.make("model/large", 1, 3 * LAYER)
+        return [*kept, self.make("else/where", 1, device=1), self.torch.make(LAYER, 1)]
+
+    def test_stats_have_tags(self):
+        self.assertEqual(tidemark.torch.stats()["tags"], {})
+        self.assertEqual(self.torch.shim.caches, {})
+        kept = self.job()
+        found = tidemark.torch.stats()["tags"]
+        self.assertEqual(list(found), ["model", "model/0", "model/1", "model/2", "model/large", "spare"])
+        wanted = {"allocated_bytes": 3 * LAYER, "reserved_bytes": 0, "parked_bytes": 3 * LAYER, "peak_reserved_bytes": 2 * LAYER,
+                  "limit": 2 * LAYER, "soft_limit": 0, "guarantee": MIB, "priority": -5, "yields": True, "refused_count": 1,
+                  "parked_count": 3, "sent_bytes": 3 * LAYER, "fetched_bytes": 0, "idle_bytes": 0, "use_count": 0}
+        self.assertEqual({name: found["model"][name] for name in wanted}, wanted)  # a request that fails asks all to go
+        self.assertEqual(found, regions.tags())
+        self.assertEqual(list(tidemark.torch.stats(1)["tags"]), ["else/where"])
+        del kept
+
+    def written(self, name):
+        """A snapshot in a file."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return tidemark.torch.snapshot(pathlib.Path(folder.name) / name)
+
+    def test_a_snapshot_has_tags_and_budgets(self):
+        kept = self.job()
+        kept.append(self.make("model/0", 1))  # comes back for the request
+        for name in ("run.pickle", "run.json"):
+            with self.subTest(name), tidemark.read(self.written(name)) as recording:
+                said = [device.tags for device in recording.devices]
+                self.assertEqual([list(tags) for tags in said], [["model", "model/0", "model/1", "model/2", "model/large",
+                                                                  "spare"], ["else", "else/where"]])
+                for device, tags in enumerate(said):
+                    for tag, figures in regions.tags(device).items():
+                        same = [name for name in tags[tag]._fields if name in figures]
+                        self.assertEqual({name: getattr(tags[tag], name) for name in same},
+                                         {name: figures[name] for name in same}, tag)
+                        self.assertGreater(len(same), 12)
+                self.assertEqual((said[0]["spare"].limit, said[0]["model/1"].limit), (0, None))
+                self.assertEqual([said[0][tag].has_budget for tag in ("model", "model/1", "spare")], [True, False, True])
+                segments = recording.segments
+                bytes_of = {}
+                for device, tag, size, is_parked in zip(segments.device, segments.tag, segments.size, segments.is_parked):
+                    bytes_of[device, tag, is_parked] = bytes_of.get((device, tag, is_parked), 0) + size
+                tags = regions.tags()
+                for tag in ("model/0", "model/1", "model/2"):
+                    self.assertEqual(bytes_of.get((0, tag, False), 0), tags[tag]["reserved_bytes"], tag)
+                    self.assertEqual(bytes_of.get((0, tag, True), 0), tags[tag]["parked_bytes"], tag)
+                self.assertEqual(bytes_of[1, "else/where", False], regions.tags(1)["else/where"]["reserved_bytes"])
+                self.assertIn((0, "", False), bytes_of)
+                rows = {row["tag"]: row for row in recording.report(0)["tags"]}
+                self.assertEqual((rows["model"]["limit"], rows["model"]["refused_count"]), (2 * LAYER, 1))
+
+    def test_a_snapshot_without_tags_is_that_of_pytorch(self):
+        kept = self.torch.make(LAYER, 1)
+        with open(self.written("run.pickle"), "rb") as file:
+            self.assertEqual(pickle.load(file), self.torch.cuda.memory._snapshot())
+        self.assertTrue(kept.has(1))
 
 
 class Modules(WithTorch):

@@ -25,7 +25,7 @@ from . import build, cache, fallback, notice, sites
 from . import settings as settings_
 from .settings import Option
 from .budgets import ModuleUse, PressureObserver, budget, on_pressure, use, use_in
-from .regions import Growable, Parked, graph, growable, park, prepare_backup, region, tags, trim_backups, unpark
+from .regions import Growable, Parked, graph, growable, park, prepare_backup, region, served, tags, trim_backups, unpark
 from .sites import MemoryGrowthWarning, Watch
 
 __all__ = ["Growable", "Installation", "MemoryGrowthWarning", "ModuleUse", "OutOfMemoryReport", "Parked",
@@ -277,8 +277,16 @@ def _fallback(shim: ctypes.CDLL, index: int) -> Optional[str]:
     return reason.decode() if reason else None
 
 
+def _figures(index: int) -> dict[str, dict[str, Any]]:
+    """What each tag of a device has, if the device is in use."""
+    return next((each.figures() for each in served() if each.index == index), {})
+
+
 def stats(device: Any = None) -> dict[str, Any]:
-    """PyTorch's statistics of a device and of pinned memory, the utilisation, and counts of driver calls.
+    """PyTorch's statistics of a device and of pinned memory, the utilisation, what tags have, and counts of driver calls.
+
+    "tags" is what tags() returns: for each tag its tensors and bytes now, its peak, its budget, what gave way and came
+    back, and what was refused.
 
     "waits" has how often streams waited on the device for memory of each other, the bytes of the blocks, how often new
     memory was reserved instead ("avoided"), and the nanoseconds that the host waited for work ("host_ns"). How long
@@ -292,12 +300,14 @@ def stats(device: Any = None) -> dict[str, Any]:
     shim = None if _is_off() else _needed_shim()
     flat = torch.cuda.memory_stats(device)
     reserved = flat.get("reserved_bytes.all.peak", 0)
-    machine = shim.tidemark_torch_machine() if shim is not None and torch.cuda.is_initialized() else None
-    index = torch.cuda._utils._get_device_index(device, optional=True) if machine else 0
+    is_running = shim is not None and torch.cuda.is_initialized()
+    machine = shim.tidemark_torch_machine() if shim is not None and is_running else None
+    index = torch.cuda._utils._get_device_index(device, optional=True) if is_running else 0
     return {
         "device": flat,
         "host": torch.cuda.host_memory_stats() if hasattr(torch.cuda, "host_memory_stats") else {},
         "utilisation": flat.get("allocated_bytes.all.peak", 0) / reserved if reserved else 1.0,
+        "tags": _figures(index) if is_running else {},
         "waits": _waits(shim, index) if shim is not None and machine else {},
         "fallback": _fallback(shim, index) if shim is not None and machine else None,
         "driver_calls": library.driver_calls(_library, machine) if _library is not None and machine else {},
@@ -306,10 +316,21 @@ def stats(device: Any = None) -> dict[str, Any]:
     }
 
 
+def _add_tags(data: dict[str, Any]) -> None:
+    """Adds what Tidemark knows of tags to a snapshot of PyTorch."""
+    listed: list[dict[str, Any]] = []
+    for each in served():
+        each.mark(data["segments"])
+        listed += each.listed()
+    if listed:
+        data["tags"] = listed
+
+
 def snapshot(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
     """Writes a memory snapshot for PyTorch's viewer and the tidemark command: a pickle, or JSON for a .json path.
 
-    It includes the history and its stacks, if torch.cuda.memory._record_memory_history() was called before.
+    It includes the history and its stacks, if torch.cuda.memory._record_memory_history() was called before. Segments have
+    their tags, and the key "tags" has the budgets of tags and what was counted for them; PyTorch's viewer ignores both.
     """
     import torch
 
@@ -317,6 +338,8 @@ def snapshot(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
         _needed_shim()
     target = pathlib.Path(path)
     data = torch.cuda.memory._snapshot()
+    if not _is_off() and torch.cuda.is_initialized():
+        _add_tags(data)
     if target.suffix == ".json":
         target.write_text(json.dumps(data), encoding="utf-8")
     else:

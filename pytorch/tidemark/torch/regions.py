@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import math
 import threading
-from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 from ..abi import TidemarkError
 from ..device import Backup, Budget, Cache, Parked, Range, ScopeKind, TagStats
@@ -105,6 +105,31 @@ class Regions:
         with self._budget_lock:
             listed = sorted({*having, *self._budgets})
         return {tag: self._figures_of(tag, any((known + "/").startswith(tag + "/") for known in having)) for tag in listed}
+
+    def _listed(self, tag: str, has_budget: bool) -> dict[str, Any]:
+        budget, stats = self.cache.budget_get(tag), self.cache.budget_stats(tag)
+        del stats["use_count"]
+        limits = {"limit": budget.limit, "soft_limit": budget.soft_limit}
+        values = {"has_budget": has_budget, "yields": budget.yields, "is_constant": budget.constant,
+                  "priority": budget.priority, "guarantee": budget.guarantee, **stats}
+        return {"tag": tag, "device": self.index, **{name: value for name, value in limits.items() if value is not None},
+                **{name: value for name, value in values.items() if value}}
+
+    def listed(self) -> list[dict[str, Any]]:
+        """All tags and those above them, as snapshots have them: see tide_trace_tag. What has its default is left out."""
+        with self._budget_lock:
+            having = set(self._budgets)
+        parts = [tag.split("/") for tag in {*self.cache.tags(), *having}]
+        paths = {"/".join(each[:end]) for each in parts for end in range(1, len(each) + 1)}
+        return [self._listed(tag, tag in having) for tag in sorted(paths)]
+
+    def mark(self, segments: Iterable[dict[str, Any]]) -> None:
+        """Adds the tag to segments of a snapshot, and whether they are parked."""
+        tagged = self.cache.tagged_segments()
+        for segment in segments:
+            tag, is_parked = tagged.get(segment["address"], ("", False))
+            if tag and segment["device"] == self.index:
+                segment.update({"tag": tag, "is_parked": True} if is_parked else {"tag": tag})
 
     @contextlib.contextmanager
     def open(self, tag: str, backup: Backup, kind: ScopeKind = ScopeKind.THREAD) -> Iterator[None]:
@@ -279,7 +304,8 @@ def trim_backups(tag: Optional[str] = None, *, device: Any = None) -> None:
 def tags(device: Any = None) -> dict[str, dict[str, Any]]:
     """What each tag holds, with the tags below it: tensors, and bytes that are allocated, reserved, parked, and in backups.
 
-    Also its budget, and how often and how much of it gave way and came back: see budget().
+    Also its budget (see budget()), and since the beginning: the most that was reserved at once, how often and how much of
+    it gave way and came back, and how many requests were refused.
     """
     return of_device(device).figures()
 

@@ -87,21 +87,6 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_tag(tide_device_cache* d
   return TIDE_OK;
 }
 
-tide_status tide_device_pool_get_tag(tide_device_cache* device, tide_pool pool, const char** out_tag,
-                                     bool* out_is_parked) {
-  if (out_tag != NULL) *out_tag = "";
-  if (out_is_parked != NULL) *out_is_parked = false;
-  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_pool_get_tag: no device");
-  TIDE__REQUIRE_OWN(device, "device_pool_get_tag");
-  tide__mutex_lock(&device->pools_lock);
-  tide__pool* const found = tide__pool_find_locked(device, pool);
-  if (found != NULL && out_tag != NULL) *out_tag = tide__pool_tag(found);
-  if (found != NULL && out_is_parked != NULL) *out_is_parked = tide__load_relaxed(&found->is_parked) != 0;
-  tide__mutex_unlock(&device->pools_lock);
-  TIDE_REQUIRE(found != NULL, TIDE_ERR_HANDLE, "device_pool_get_tag: there is no pool %u", pool);
-  return TIDE_OK;
-}
-
 tide_status tide_device_tag_find(tide_device_cache* device, const char* tag, tide_pool* out) {
   TIDE_REQUIRE(device != NULL && tag != NULL && out != NULL, TIDE_ERR_ARGUMENT,
                "device_tag_find: no device, tag or out");
