@@ -747,8 +747,8 @@ TIDE_API int tide_device_check(tide_device_cache* device);
 // Looking inside
 
 // Visits every segment, or those of one pool. If blocks are visited, too, it adds a SNAPSHOT entry to the
-// history. The visitor is called with no lock held, and no lock is held for long. So while other threads work,
-// each segment is shown as it is when its turn comes, in parts of up to 256 blocks.
+// history. The visitor is called with no lock held, and no lock is held for long. So while other threads
+// work, each segment is shown as it is when its turn comes, in parts of up to 256 blocks.
 TIDE_API TIDE_NODISCARD tide_status tide_device_visit(tide_device_cache* device,
                                                       const tide_device_visitor* visitor);
 TIDE_API TIDE_NODISCARD tide_status tide_device_visit_pool(tide_device_cache* device, tide_pool pool,

@@ -333,8 +333,8 @@ typedef struct tide_trace_tag {
 #define TIDE_TRACE_KEY_TAGS "tags"
 
 // The number of tags of all devices, and the tag with a number, from 0 on. Snapshots of other allocators have
-// none. What a file has under another kind than that of the field is ignored, and so are dicts with more than 64
-// keys.
+// none. What a file has under another kind than that of the field is ignored, and so are dicts with more than
+// 64 keys.
 // Errors:  TIDE_ERR_ARGUMENT, also for a number that is not below the count.
 TIDE_API size_t tide_trace_tag_count(const tide_trace* trace);
 TIDE_API TIDE_NODISCARD tide_status tide_trace_get_tag(const tide_trace* trace, size_t number,
