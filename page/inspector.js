@@ -6,6 +6,7 @@
 import {amountText, countText, durationText, sizeText} from "./units.js";
 import {el} from "./dom.js";
 import {positionText} from "./axis.js";
+import {limitText} from "./budgets.js";
 
 /** Why memory was reserved, by tide_growth_cause. */
 const CAUSES = ["too little was free", "no hole was large enough", "a split was not allowed",
@@ -75,7 +76,8 @@ function describeBlock(app, point) {
     factList([["requested", sizeText(block.requested) + " (" + countText(block.requested) + " B)"],
       ["address", el("span.mono", {"data-address": true}, block.address)], ["allocated", whenText(app, block.begin)],
       ["released", whenText(app, block.end)], ["free again", block.end === null ? null : whenText(app, block.gone)],
-      ["life", spanText(app, block.begin, end)], ["stream", block.stream], ["pool", block.pool]]),
+      ["life", spanText(app, block.begin, end)], ["stream", block.stream], ["pool", block.pool],
+      ["limit", limitText(app.facts, block.pool)]]),
     ...(point.parked ? [el("h3", {"data-parked": true}, "Parked"), ...parkedLines(app, point.parked)] : []),
     el("h3", null, "Allocated by"), stackList(block.lines), ...segmentLines(app, point.segment)];
 }

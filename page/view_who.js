@@ -13,6 +13,7 @@ import {leftOutNote} from "./view_header.js";
 import {PLOT_LEFT, PLOT_RIGHT} from "./view_overview.js";
 import {GROUPINGS, MOVE_MS} from "./view_where.js";
 import {factList, stackList} from "./inspector.js";
+import {budgetList, tagFacts} from "./budgets.js";
 import {canvasOf, pixelOf} from "./paint2d.js";
 
 const TOP = 12;
@@ -33,8 +34,9 @@ export class WhoView {
     this.plot = el("div.plot");
     this.side = el("aside.card.side", {"aria-label": "Groups"});
     this.list = el("ul.rows");
+    this.budgets = el("div");
     this.details = el("div");
-    fill(this.side, el("h2", null, "Who has it"), this.when = el("p.dim"), this.list, this.details);
+    fill(this.side, el("h2", null, "Who has it"), this.when = el("p.dim"), this.list, this.budgets, this.details);
     this.element = el("div.panel", null, el("section.card", {"aria-label": "Who"},
       el("div.toolbar", null, el("label", null, "group by"), this.by.element, el("span.grow"),
         el("span.dim", null, "each column shows its highest moment"), this.lack = el("span")), this.plot), this.side);
@@ -42,6 +44,8 @@ export class WhoView {
       () => app.theme.names.card);
     /** @type {any} */
     this.answer = null;
+    /** @type {any} the facts whose budgets are shown */
+    this.budgetsOf = null;
     /** @type {any} the areas of the answer, as they were drawn last */
     this.picture = null;
     this.hovered = -1;
@@ -54,6 +58,7 @@ export class WhoView {
   clear() {
     this.answer = null;
     this.hovered = -1;
+    this.budgetsOf = null;
   }
 
   get width() {
@@ -65,6 +70,7 @@ export class WhoView {
     const {by, x} = app.state.now;
     this.by.show(by);
     fill(this.lack, leftOutNote(app));
+    this.showBudgets();
     this.by.allow("site", app.hasStacks, "No stacks were recorded");
     this.by.allow("module", app.hasStacks, "No stacks were recorded");
     if (!this.surface.measure() || !app.lanes) return;
@@ -249,9 +255,28 @@ export class WhoView {
     this.askGroup.request({name, from, to, by: this.app.state.now.by});
   }
 
+  /** What tags may have, once for a device. */
+  showBudgets() {
+    const {facts} = this.app;
+    if (this.budgetsOf === facts) return;
+    this.budgetsOf = facts;
+    fill(this.budgets, budgetList(facts, (row) => {
+      fill(this.details, el("h3", null, row.tag), factList(tagFacts(row)));
+      this.details.scrollIntoView({block: "nearest"});
+    }));
+  }
+
+  /** The budget of a group that is a pool with a tag. @param {string} name */
+  tagLines(name) {
+    const {app} = this;
+    const row = app.state.now.by === "pool" && (app.facts.report?.tags ?? []).find((/** @type {any} */ one) =>
+      one.tag === name);
+    return row ? factList(tagFacts(row)) : null;
+  }
+
   showGroup(/** @type {any} */ group) {
     const {app} = this;
-    fill(this.details, el("h3", null, group.name),
+    fill(this.details, el("h3", null, group.name), this.tagLines(group.name),
       factList([["blocks", amountText(group.count, "block") + " in this window"],
       ["bytes", sizeText(group.bytes) + " in all"],
       ["mean life", group.meanLife === null ? null : amountText(Math.round(group.meanLife), "entry", "entries")],

@@ -23,6 +23,7 @@ static void listed_emit(tool_emit* emit, const tool_tag* tag) {
   tool_emit_bytes_if(emit, is, NULL, NULL, listed->peak_reserved_bytes);
   tool_emit_bytes_if(emit, is && listed->limit != NO_LIMIT, NULL, NULL, listed->limit);
   tool_emit_share(emit, NULL, NULL, is ? limit_share(listed) : NAN);
+  tool_emit_bool(emit, NULL, NULL, is && listed->has_budget);
   tool_emit_uint_if(emit, is && listed->soft_limit != NO_LIMIT, NULL, NULL, listed->soft_limit);
   tool_emit_uint_if(emit, is, NULL, NULL, listed->guarantee);
   tool_emit_real(emit, NULL, NULL, is ? (double)listed->priority : NAN, 0);
@@ -69,6 +70,7 @@ static void memory_emit(tool_emit* emit, const tool_tags* tags) {
     { "peak_reserved", tags->has_list ? "peak" : NULL },
     { "limit", is_limited ? "limit" : NULL },
     { "limit_share", is_limited ? "of limit" : NULL },
+    { "has_budget", NULL },
     { "soft_limit", NULL },
     { "guarantee", NULL },
     { "priority", NULL },
