@@ -53,11 +53,15 @@ std::mutex labels_lock;
 std::map<std::pair<tide_device_cache*, tide_pool>, MempoolId_t>& labels =
     *new std::map<std::pair<tide_device_cache*, tide_pool>, MempoolId_t>;
 
+// Pools that PyTorch did not make, such as those of regions, are shown with labels from here on. Its own
+// labels are small numbers.
+constexpr uint64_t first_own_label = uint64_t{ 1 } << 32;
+
 MempoolId_t label_of(tide_device_cache* device, tide_pool pool) {
   if (pool == TIDE_POOL_DEFAULT) return { 0, 0 };
   const std::lock_guard<std::mutex> guard(labels_lock);
   const auto found = labels.find({ device, pool });
-  return found != labels.end() ? found->second : MempoolId_t{ 0, 0 };
+  return found != labels.end() ? found->second : MempoolId_t{ 0, first_own_label + pool };
 }
 
 // Actions have the same order on both sides, as far as PyTorch knows them.
@@ -114,7 +118,7 @@ void add_segment(Snapshot& snapshot, const tide_segment_info* from) {
   segment.stream = stream_of(from->stream);
   segment.is_large = from->is_large;
   segment.is_expandable = from->is_expandable;
-  segment.owner_private_pool_id = { from->pool_label[0], from->pool_label[1] };
+  segment.owner_private_pool_id = label_of(snapshot.device, from->pool);
   snapshot.info.segments.push_back(std::move(segment));
   snapshot.segment_stack = from->stack;
 }

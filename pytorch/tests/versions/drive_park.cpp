@@ -53,6 +53,41 @@ void parks_a_pool_by_its_id() {
   cuda()->emptyCache({ 0, 0 });
 }
 
+// A pool that PyTorch does not know has an id of its own in snapshots, the same for segments and entries.
+void shows_a_region_as_a_pool() {
+  tide_device_cache* const device = tidemark_torch_device(0);
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  tide_scope scope = TIDE_SCOPE_INIT;
+  tide_pool pool = 0;
+  options.tag = "region";
+  scope.is_region = true;
+  CHECK(tide_device_pool_new(device, &options, &pool) == TIDE_OK);
+  record_history(true, nullptr, 100, ca::RecordContext::NEVER, true);
+  const c10::DataPtr outside = cuda()->allocate(3 * mib);
+  CHECK(tide_device_pool_begin(device, pool, &scope) == TIDE_OK);
+  c10::DataPtr data = cuda()->allocate(5 * mib);
+  CHECK(tide_device_pool_end(device, pool) == TIDE_OK);
+  const PoolId id = { 0, (uint64_t{ 1 } << 32) + pool };
+  const auto address = reinterpret_cast<uintptr_t>(data.get());
+  const ca::SnapshotInfo info = snapshot();
+  size_t seen = 0;
+  for (const ca::SegmentInfo& segment : info.segments) {
+    const bool is_ours = address >= segment.address && address < segment.address + segment.total_size;
+    CHECK((segment.owner_private_pool_id == id) == is_ours);
+    seen += is_ours;
+  }
+  for (const ca::TraceEntry& entry : info.device_traces.at(0)) {
+    if (entry.action_ != ca::TraceEntry::ALLOC) continue;
+    CHECK((entry.mempool_ == id) == (entry.addr_ == address));
+    seen += entry.addr_ == address;
+  }
+  CHECK(seen == 2);
+  record_history(false, nullptr, 0, ca::RecordContext::NEVER, true);
+  data.clear();
+  CHECK(tide_device_pool_drop(device, pool) == TIDE_OK);
+  cuda()->emptyCache({ 0, 0 });
+}
+
 void gives_all_memory_a_tag() {
   CHECK(tidemark_torch_tag_all("not//a/tag", TIDE_BACKUP_PINNED) != nullptr);
   CHECK(tidemark_torch_tag_all("all", TIDE_BACKUP_PINNED) == nullptr);
@@ -72,6 +107,7 @@ void gives_all_memory_a_tag() {
 const std::vector<Test> park_tests = {
   { "makes_devices", makes_devices },
   { "parks_a_pool_by_its_id", parks_a_pool_by_its_id },
+  { "shows_a_region_as_a_pool", shows_a_region_as_a_pool },
   { "gives_all_memory_a_tag", gives_all_memory_a_tag },
 };
 
