@@ -102,25 +102,39 @@ static bool device_maps(const tide_trace* trace, size_t device) {
   return actions[TIDE_ACTION_SEGMENT_MAP] > 0;
 }
 
+// A refusal of the device.
+static int refusal_add(tide_ledger* ledger, const tide_trace_entry* entry, uint64_t at, tool_refusal* out,
+                       size_t room, size_t* count, tool_limits* limits) {
+  tool_refusal refusal = refusal_of_entry(entry, at);
+  if (tide_ledger_seek(ledger, at) != TIDE_OK) return tool_fail("%s", tool_error());
+  limits_add(limits, &refusal, tide_ledger_get_totals(ledger).reserved_bytes);
+  if (*count == room) return TOOL_DONE;
+  const int status = refusal_look(&refusal, ledger);
+  if (status == TOOL_DONE) out[(*count)++] = refusal;
+  return status;
+}
+
 int tool_refusals_find(const tide_trace* trace, size_t device, tide_ledger* ledger, tool_refusal* out,
                        size_t room, size_t* out_count, tool_limits* out_limits) {
   *out_count = 0;
   *out_limits = (tool_limits){ .at_least = tide_ledger_get_peaks(ledger).reserved.bytes };
   if (device_maps(trace, device)) out_limits->at_least -= tide__min(out_limits->at_least, 20 * MIB_BYTES);
   size_t count = 0;
+  int status = TOOL_DONE;
+  tool_tag_limits tags;
   const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
-  for (size_t i = 0; i < count; i++) {
+  tool_tag_limits_init(&tags, trace, device);
+  for (size_t i = 0; i < count && status == TOOL_DONE; i++) {
+    tool_tag_refusal by_tag;
     if (entries[i].action != TIDE_ACTION_OOM) continue;
-    tool_refusal refusal = refusal_of_entry(&entries[i], i);
-    if (tide_ledger_seek(ledger, i) != TIDE_OK) return tool_fail("%s", tool_error());
-    limits_add(out_limits, &refusal, tide_ledger_get_totals(ledger).reserved_bytes);
-    if (*out_count == room) continue;
-    const int status = refusal_look(&refusal, ledger);
-    if (status != TOOL_DONE) return status;
-    out[(*out_count)++] = refusal;
+    status = tool_tag_limits_ask(&tags, ledger, &entries[i], i, &by_tag);
+    if (status != TOOL_DONE) break;
+    if (by_tag.tag == NULL) status = refusal_add(ledger, &entries[i], i, out, room, out_count, out_limits);
+    else if (out_limits->tag_count++ == 0) out_limits->by_tag = by_tag;
   }
+  tool_tag_limits_fini(&tags);
   if (!out_limits->is_device_full) out_limits->likely = out_limits->at_least;
-  return TOOL_DONE;
+  return status;
 }
 
 int tool_limits_find(const tide_trace* trace, size_t device, tool_limits* out) {

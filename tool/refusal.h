@@ -7,6 +7,7 @@
 
 #include "sums.h"
 #include "picture.h"
+#include "tag_limits.h"
 
 // A refused request. "Its place" is memory that it could use: of its pool and stream, in segments for
 // requests of its size.
@@ -33,16 +34,19 @@ typedef struct tool_refusal {
 uint32_t tool_range_pool(const tool_sum* range);
 bool tool_range_is_large(const tool_sum* range);
 
-// Bounds on the memory that the run had, from all refusals of a device.
+// Bounds on the memory that the run had, from all refusals of a device. Those by the limits of tags are apart.
 typedef struct tool_limits {
-  uint64_t count;       // number of refusals
-  uint64_t at_least;    // peak of reserved bytes; less by a handle if memory is mapped
-  uint64_t less_than;   // bytes that were refused once; 0: none were
-  bool is_device_full;  // at the first refusal, the device itself had less left than needed
-  uint64_t likely;      // bytes for a replay: `at_least`, or the memory of the full device
+  uint64_t count;           // number of refusals
+  uint64_t tag_count;       // of refusals by the limits of tags
+  tool_tag_refusal by_tag;  // the first of them
+  uint64_t at_least;        // peak of reserved bytes; less by a handle if memory is mapped
+  uint64_t less_than;       // bytes that were refused once; 0: none were
+  bool is_device_full;      // at the first refusal, the device itself had less left than needed
+  uint64_t likely;          // bytes for a replay: `at_least`, or the memory of the full device
 } tool_limits;
 
-// Finds the first `room` refusals, and the bounds from all. On failure it prints why and returns TOOL_USAGE.
+// Finds the first `room` refusals that are not those of tags, and the bounds from all of them. On failure it
+// prints why and returns TOOL_USAGE.
 int tool_refusals_find(const tide_trace* trace, size_t device, tide_ledger* ledger, tool_refusal* out,
                        size_t room, size_t* out_count, tool_limits* out_limits);
 void tool_refusal_fini(tool_refusal* refusal);

@@ -156,6 +156,21 @@ static void words_add_refusal(const tool_diagnosis* r, tool_words* w) {
   tool_words_add_size(w, "a request for ", r->refusals[0].bytes, " was refused");
 }
 
+static void words_add_tag_refusal(const tool_diagnosis* r, tool_words* w) {
+  const tool_tag_refusal* const refusal = &r->limits.by_tag;
+  const tool_moment moment = tool_moment_of(r->trace, r->device, refusal->at);
+  char when[TOOL_MOMENT_TEXT];
+  if (r->limits.tag_count == 1) tool_words_add(w, "The limit of a tag refused a request");
+  else
+    tool_words_add(w, "Limits of tags refused %llu requests, the first",
+                   (unsigned long long)r->limits.tag_count);
+  tool_words_add(w, " at %s", tool_moment_text(&moment, when));
+  tool_words_add(w, ": the tag \"%s\" had", refusal->tag);
+  tool_words_add_size(w, " ", refusal->reserved, "");
+  tool_words_add_size(w, " of ", refusal->limit, "");
+  tool_words_add_size(w, ", and ", refusal->bytes, " were requested.");
+}
+
 // The line to paste, and what it does.
 static void advice_to_set(const tool_diagnosis* r, tool_words* advice) {
   char line[TOOL_ADVICE_LINE];
@@ -212,6 +227,12 @@ static void finding_of_refusal(tool_diagnosis* r, tool_words* finding, tool_word
   }
   tool_words_add_room(r, 0, finding);
   advice_of_refusal(r, advice);
+}
+
+static void finding_of_tag_refusal(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
+  words_add_tag_refusal(r, finding);
+  tool_words_add(advice,
+                 "Raise the limit of the tag, or let it hold less; the table of tags shows what each holds.");
 }
 
 // The largest of the causes that were avoidable.
@@ -294,6 +315,7 @@ void tool_diagnosis_conclude(tool_diagnosis* r, tool_words* finding, tool_words*
   else if (r->where.reserved == 0) tool_words_add(finding, "Nothing was ever reserved on this device.");
   else if (r->entry_count == 0) finding_of_end(r, finding, advice);
   else if (r->refusal_count > 0) finding_of_refusal(r, finding, advice);
+  else if (r->limits.tag_count > 0) finding_of_tag_refusal(r, finding, advice);
   else if (tool_share(report_cost(r), r->peaks.reserved.bytes) > REPORT_LOSS)
     finding_of_loss(r, finding, advice);
   else finding_of_good_use(r, finding, advice);
@@ -339,7 +361,8 @@ static void counts_emit(tool_emit* emit, const tool_diagnosis* r) {
     tool_emit_text(emit, "driver_allocs", NULL, NULL);
     tool_emit_text(emit, "driver_frees", NULL, NULL);
   }
-  tool_emit_uint_if(emit, r->entry_count > 0, "ooms", "requests refused", r->limits.count);
+  tool_emit_uint_if(emit, r->entry_count > 0, "ooms", "requests refused",
+                    r->limits.count + r->limits.tag_count);
 }
 
 static void peaks_emit(tool_emit* emit, const tool_diagnosis* r) {

@@ -128,10 +128,28 @@ static void stories_emit(tool_emit* emit, const tool_tags* tags) {
   tool_emit_table_end(emit);
 }
 
+// The first request that the limit of a tag refused.
+static void refusal_emit(tool_emit* emit, const tool_limits* limits) {
+  const tool_tag_refusal* const refusal = &limits->by_tag;
+  if (limits->tag_count == 0) {
+    tool_emit_text(emit, "tag_refusal", NULL, NULL);
+    return;
+  }
+  tool_emit_open(emit, "tag_refusal", NULL);
+  tool_emit_uint(emit, "count", NULL, limits->tag_count);
+  tool_emit_uint(emit, "entry", NULL, refusal->at);
+  tool_emit_uint(emit, "requested", NULL, refusal->bytes);
+  tool_emit_text(emit, "tag", NULL, refusal->tag);
+  tool_emit_uint(emit, "limit", NULL, refusal->limit);
+  tool_emit_uint(emit, "reserved", NULL, refusal->reserved);
+  tool_emit_close(emit);
+}
+
 void tool_diagnosis_emit_tags(tool_emit* emit, const tool_diagnosis* r) {
   tool_tags tags;
   tool_tags_find(r->trace, r->device, &tags);
   if (tags.count > 0 || r->call->is_json) memory_emit(emit, &tags);
-  if (!r->call->is_json) stories_emit(emit, &tags);
+  if (r->call->is_json) refusal_emit(emit, &r->limits);
+  else stories_emit(emit, &tags);
   tool_tags_fini(&tags);
 }
