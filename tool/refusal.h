@@ -34,7 +34,7 @@ typedef struct tool_refusal {
 uint32_t tool_range_pool(const tool_sum* range);
 bool tool_range_is_large(const tool_sum* range);
 
-// Bounds on the memory that the run had, from all refusals of a device. Those by the limits of tags are apart.
+// Bounds on the memory that the run had, from all refusals of a device. Refusals by limits of tags are apart.
 typedef struct tool_limits {
   uint64_t count;           // number of refusals
   uint64_t tag_count;       // of refusals by the limits of tags

@@ -92,7 +92,8 @@ DEVICE_TEST_OVER(test_tag_figures__random_rounds_have_the_peaks_that_were_seen, 
   }
   for (size_t i = 0; i <= POOLS; ++i) T_EQ(peak_under(d, tags[i]), most[i]);
   for (size_t i = 0; i < POOLS * BLOCKS; ++i) {
-    if (blocks[0][i].address != NULL) give(d, blocks[0][i]);
+    const tide_block block = blocks[i / BLOCKS][i % BLOCKS];
+    if (block.address != NULL) give(d, block);
   }
 }
 
