@@ -3,6 +3,9 @@
 """What must hold on a GPU for budgets: cases of cases.py. Only with the policy `tide` memory gives way."""
 from __future__ import annotations
 
+import pickle
+import tempfile
+
 from claims import check, equal, raises
 from park_cases import MIB, needed_tide
 
@@ -117,4 +120,28 @@ def budget_limit(torch):
     tide.budget({"capped": None})
 
 
-TOGETHER = [budget_layers, budget_changing, budget_limit]
+def budget_figures(torch):
+    """stats() and snapshots say what a tag may have, the most that it had, and what was refused."""
+    tide = needed_tide()
+    tide.budget({"figures": {"limit": "64MiB", "priority": -2}})
+    with tide.region("figures/a"):
+        kept = torch.full((40 * MIB,), 7, dtype=torch.uint8, device="cuda")
+        with raises(torch.OutOfMemoryError, "figures"):
+            torch.full((40 * MIB,), 7, dtype=torch.uint8, device="cuda")
+    found = tide.stats()["tags"]["figures"]
+    equal((found["limit"], found["priority"], found["refused_count"]), (64 * MIB, -2, 1), "the budget, and what was refused")
+    check(40 * MIB <= found["reserved_bytes"] <= found["peak_reserved_bytes"] <= 64 * MIB, f"the peak is wrong: {found}")
+    with tempfile.TemporaryDirectory() as folder:
+        with open(tide.snapshot(f"{folder}/run.pickle"), "rb") as file:
+            snapshot = pickle.load(file)
+    listed = {tag["tag"]: tag for tag in snapshot["tags"]}
+    equal({name: listed["figures"][name] for name in ("limit", "priority", "refused_count", "peak_reserved_bytes")},
+          {name: found[name] for name in ("limit", "priority", "refused_count", "peak_reserved_bytes")}, "the snapshot")
+    segments = [segment for segment in snapshot["segments"] if segment.get("tag") == "figures/a"]
+    equal(sum(segment["total_size"] for segment in segments), found["reserved_bytes"], "segments with the tag")
+    check(all(tuple(segment["segment_pool_id"]) > (0, 2**32) for segment in segments), "the pool of the region")
+    del kept
+    tide.budget({"figures": None})
+
+
+TOGETHER = [budget_layers, budget_changing, budget_limit, budget_figures]
