@@ -84,11 +84,11 @@ DEVICE_TEST_OVER(test_tag_figures__random_rounds_have_the_peaks_that_were_seen, 
     if (t_rng_below(&rng, 2) == 0) {
       *block = take_tagged(d, pools[pool], NULL, UNIT * (1 + t_rng_below(&rng, 3)));
     }
-    if (t_rng_below(&rng, 50) == 0) T_OK(tide_device_trim(d, 0));
     for (size_t i = 0; i <= POOLS; ++i) {
       const uint64_t reserved = stats_under(d, tags[i]).reserved_bytes;
       if (reserved > most[i]) most[i] = reserved;
     }
+    if (t_rng_below(&rng, 50) == 0) T_OK(tide_device_trim(d, 0));
   }
   for (size_t i = 0; i <= POOLS; ++i) T_EQ(peak_under(d, tags[i]), most[i]);
   for (size_t i = 0; i < POOLS * BLOCKS; ++i) {
