@@ -75,11 +75,11 @@ TIDE_API void tidemark_torch_name_holders(void (*write)(int device, char* text, 
 TIDE_API void tidemark_torch_use_machine(tide_machine* machine) { tidemark::other_machine = machine; }
 TIDE_API tide_machine* tidemark_torch_machine(void) { return tidemark::machine(); }
 TIDE_API tide_device_cache* tidemark_torch_device(int index) { return tide_device_default(index); }
-// The same; makes it if the device was not used yet. NULL if that fails.
-TIDE_API tide_device_cache* tidemark_torch_make_device(int index) {
+// The same; makes it if the device was not used yet. NULL if that fails, and then `failure` says why.
+TIDE_API tide_device_cache* tidemark_torch_make_device(int index, const char** failure) {
   tide_device_cache* device = nullptr;
-  const char* const failure = tidemark::text_of_failure([&] { device = tidemark::devices.at(index); });
-  return failure == nullptr ? device : nullptr;
+  *failure = tidemark::text_of_failure([&] { device = tidemark::devices.at(index); });
+  return device;
 }
 
 // Sends all requests of the process, on all devices, to pools with a tag and a tide_backup; newer scopes come
@@ -89,6 +89,23 @@ TIDE_API const char* tidemark_torch_tag_all(const char* tag, uint32_t backup) {
     const std::string name = tag;
     tidemark::devices.wish([name, backup](tide_device_cache* device) {
       tidemark::pool_begin_tagged(device, name.c_str(), backup);
+    });
+  });
+}
+
+// The device joins a ledger: now, or when it is used for the first time; then its requests fail until it has
+// joined.
+TIDE_API const char* tidemark_torch_join(int index, const tide_quota_options* options) {
+  return tidemark::text_of_failure([&] {
+    const std::string ledger = options->ledger;
+    const std::string member = options->name != nullptr ? options->name : "";
+    const tide_quota_options shares = *options;
+    tidemark::devices.wish([=](tide_device_cache* device) {
+      if (tide_device_index(device) != index) return;
+      tide_quota_options wanted = shares;
+      wanted.ledger = ledger.c_str();
+      wanted.name = member.empty() ? nullptr : member.c_str();
+      tidemark::check(tide_device_join(device, &wanted));
     });
   });
 }

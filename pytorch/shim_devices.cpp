@@ -8,6 +8,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <memory>
 #include <utility>
 
 namespace tidemark {
@@ -20,11 +21,12 @@ tide_device_cache* Devices::make(int index) {
   tide_device_cache* device = place.load();
   if (device != nullptr) return device;
   check(tide_device_new(machine(), index, &options, &device));
+  std::unique_ptr<tide_device_cache, decltype(&tide_device_free)> fresh(device, tide_device_free);
   tide_device_set_caching(device, is_enabled.load() && !is_forbidden);
   if (history.is_on) check(tide_device_history(device, &history));
   for (const Wish& wish : wishes) wish(device);
   check(tide_device_set_default(index, device));
-  place.store(device, std::memory_order_release);
+  place.store(fresh.release(), std::memory_order_release);
   return device;
 }
 

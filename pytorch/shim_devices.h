@@ -68,7 +68,7 @@ public:
     }
   }
 
-  // The same, and later for new devices.
+  // The same, and later for new devices: a device whose wish throws is not made.
   void wish(Wish wish) {
     const std::lock_guard<std::mutex> guard(lock);
     each(wish);

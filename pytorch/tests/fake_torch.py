@@ -64,6 +64,7 @@ class CUDAPluggableAllocator:
 
 class cuda:
     is_initialized = staticmethod(lambda: False)
+    _lazy_call = staticmethod(lambda function: done.append("queued"))
     device_count = staticmethod(lambda: 0)
     get_allocator_backend = staticmethod(lambda: os.environ.get("FAKE_BACKEND", "native"))
     memory_stats = staticmethod(lambda device=None: {"allocated_bytes.all.peak": 3, "reserved_bytes.all.peak": 4})

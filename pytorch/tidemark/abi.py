@@ -17,7 +17,7 @@ FORMAT_COUNT = 8  # TIDE_FORMAT_COUNT: the format is detected
 NATIVE = 2  # TIDE_FORMAT_NATIVE
 
 
-class TidemarkError(Exception):
+class TidemarkError(RuntimeError):
     """A call of the C library failed, or the library is missing. `status` is the name of the error, such as
     TIDE_ERR_FORMAT."""
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Tags, parking, budgets and ranges that grow, of a device cache: see device.h and budget.h.
+"""Tags, parking, budgets, ledgers and ranges that grow, of a device cache: see device.h, budget.h and quota.h.
 
 Needs no PyTorch, because the cache is a pointer.
 """
@@ -10,6 +10,7 @@ import ctypes
 import dataclasses
 import enum
 import functools
+import os
 import warnings
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, Callable, Optional, Sequence
@@ -114,8 +115,16 @@ class Pressure(ctypes.Structure):
 
 OnPressure = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, POINTER(Pressure))
 
+
+class QuotaOptions(ctypes.Structure):
+    """tide_quota_options"""
+    _fields_ = [("size", c_uint32), ("priority", c_int32), ("ledger", c_char_p), ("name", c_char_p)]
+    _fields_ += [(name, c_uint64) for name in ("total_bytes", "guarantee_bytes", "limit_bytes", "wait_ns")]
+    _fields_ += [("on_ask", c_void_p), ("user", c_void_p), ("heap", c_void_p), ("has_helper", c_bool)]
+
+
 STRUCTS = (PoolOptions, Scope, ParkOptions, UnparkOptions, ParkResult, TagStats, SegmentInfo, DeviceVisitor, BudgetFields,
-           BudgetStats, Pressure)
+           BudgetStats, Pressure, QuotaOptions)
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tide_device_pool_new": (Status, [c_void_p, POINTER(PoolOptions), POINTER(c_uint32)]),
     "tide_device_pool_drop": (Status, [c_void_p, c_uint32]),
@@ -140,6 +149,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tide_device_done": (Status, [c_void_p, c_char_p, c_void_p]),
     "tide_device_observe_pressure": (Status, [c_void_p, OnPressure, c_void_p, POINTER(c_uint64)]),
     "tide_device_detach": (Status, [c_void_p, c_uint64]),
+    "tide_device_join": (Status, [c_void_p, POINTER(QuotaOptions)]),
+    "tide_device_leave": (None, [c_void_p]),
     "tide_device_range_new": (Status, [c_void_p, c_uint64, POINTER(c_void_p)]),
     "tide_device_range_commit": (Status, [c_void_p, c_void_p, c_void_p, c_uint64, c_uint64]),
     "tide_device_range_decommit": (Status, [c_void_p, c_void_p, c_uint64, c_uint64]),
@@ -189,6 +200,24 @@ class Budget:
     priority: int = 0
     yields: bool = False
     constant: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Quota:
+    """What a process may have of a ledger, in bytes; None is no limit. See tide_quota_options."""
+    ledger: str  # its name or path
+    total: int = 0  # of the ledger if it does not exist yet; 0: it must exist
+    guarantee: int = 0
+    limit: Optional[int] = None
+    priority: int = 0
+    wait_ns: int = 1_000_000_000
+    member: Optional[str] = None  # for people; None: how the process was started
+
+    def options(self) -> QuotaOptions:
+        """As the library takes it."""
+        return QuotaOptions(size=ctypes.sizeof(QuotaOptions), priority=self.priority, ledger=os.fsencode(self.ledger),
+                            name=_name(self.member), total_bytes=self.total, guarantee_bytes=self.guarantee,
+                            limit_bytes=NO_LIMIT if self.limit is None else self.limit, wait_ns=self.wait_ns)
 
 
 class PressureObserver:
@@ -379,6 +408,16 @@ class Cache:
     def observe_pressure(self, function: Callable[[int, str, str], Any]) -> PressureObserver:
         """Calls a function with the wanted bytes, the tag that wants them, and the tag whose limit is in the way."""
         return PressureObserver(self, function)
+
+    # Ledgers
+
+    def join_ledger(self, quota: Quota) -> None:
+        """From now on all that is reserved counts in a ledger of processes, and others are asked for what is missing."""
+        self._call("tide_device_join", byref(quota.options()))
+
+    def leave_ledger(self) -> None:
+        """Ends that. Without a ledger nothing happens."""
+        self._call("tide_device_leave")
 
     # Ranges
 

@@ -49,6 +49,12 @@ class HostCache(Cache):
         """Waits for all work of the device."""
         self._check(self._tide.tide_machine_device_synchronize(self._machine, 0))
 
+    def used(self):
+        """The bytes that the machine has given."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._check(self._tide.tide_machine_memory_info(self._machine, 0, ctypes.byref(free), ctypes.byref(total)))
+        return total.value - free.value
+
     def begin_capture(self, label):
         """Sends the requests of this thread to a new pool, and behaves as inside a capture. Returns the pool."""
         pool = ctypes.c_uint32()

@@ -4,6 +4,7 @@
 
 A tensor is a range of bytes that this process can read and write, so that tests compare contents.
 """
+import contextlib
 import ctypes
 import itertools
 import math
@@ -13,7 +14,8 @@ from unittest import mock
 
 import host_cache
 import tidemark.torch
-from tidemark.device import Backup, ScopeKind
+from tidemark import TidemarkError
+from tidemark.device import Backup, QuotaOptions, ScopeKind
 from tidemark.torch import regions
 
 DEVICES = 2
@@ -95,20 +97,50 @@ class Shim:
     def tidemark_torch_device(self, index):
         return self.caches[index].address if index in self.caches else None
 
-    def tidemark_torch_make_device(self, index):
-        if index not in self.caches and index < DEVICES:
-            self.caches[index] = host_cache.HostCache()
-            for wish in self.wishes:
-                wish(self.caches[index])
-        return self.tidemark_torch_device(index)
+    def tidemark_torch_make_device(self, index, reason):
+        try:
+            return self.cache(index).address
+        except (IndexError, TidemarkError) as error:
+            reason._obj.value = str(error).encode()
+            return None
+
+    def cache(self, index):
+        """The allocator of a device. If a wish fails, it is not made."""
+        if index not in self.caches:
+            if index >= DEVICES:
+                raise IndexError(f"Invalid device argument {index}")
+            with contextlib.ExitStack() as stack:
+                made = host_cache.HostCache()
+                stack.callback(made.close)
+                for wish in self.wishes:
+                    wish(made, index)
+                stack.pop_all()
+            self.caches[index] = made
+        return self.caches[index]
+
+    def _wish(self, wish):
+        """Calls a function for each device, and later for new ones. Returns the text of an error."""
+        try:
+            for index, cache in self.caches.items():
+                wish(cache, index)
+        except TidemarkError as error:
+            return str(error).encode()
+        self.wishes.append(wish)
+        return None
 
     def tidemark_torch_tag_all(self, tag, backup):
-        def wish(cache):
-            cache.begin(cache.pool_new(tag.decode(), Backup(backup.value)), ScopeKind.ALL)
+        return self._wish(lambda cache, _index: cache.begin(
+            cache.pool_new(tag.decode(), Backup(backup.value)), ScopeKind.ALL))
 
-        self.wishes.append(wish)
-        for cache in self.caches.values():
-            wish(cache)
+    def tidemark_torch_join(self, index, options):
+        kept = QuotaOptions.from_buffer_copy(options._obj)
+        kept.ledger, kept.name = options._obj.ledger, options._obj.name  # copies
+
+        def wish(cache, made):
+            if made == index:
+                cache._call("tide_device_join", ctypes.byref(kept))
+
+        return self._wish(wish)
 
     def tidemark_torch_machine(self):
         return None
@@ -165,6 +197,10 @@ class CUDAGraph:
         return self.label
 
 
+class DeferredCudaCallError(Exception):
+    """A call that waited for CUDA has raised."""
+
+
 class HostTorch(types.ModuleType):
     """The module. make() is torch.full() for bytes."""
 
@@ -175,12 +211,29 @@ class HostTorch(types.ModuleType):
         self.current = 0
         self.fractions = {}
         self._labels = itertools.count(1)
+        self._queued, self._is_initialized = [], False
+        self.version = types.SimpleNamespace(cuda="13.0")
         self.cuda = types.SimpleNamespace(
-            init=lambda: None, is_initialized=lambda: True, memory_stats=lambda device: {},
-            memory=types.SimpleNamespace(_snapshot=self._snapshot), device_count=lambda: DEVICES, current_device=lambda: self.current, CUDAGraph=CUDAGraph,
+            init=self._init, is_initialized=lambda: self._is_initialized, _lazy_call=self._lazy_call,
+            memory_stats=lambda device: {}, memory=types.SimpleNamespace(_snapshot=self._snapshot),
+            get_device_properties=lambda index: types.SimpleNamespace(uuid=f"0000-{index}"),
+            device_count=lambda: DEVICES, current_device=lambda: self.current, CUDAGraph=CUDAGraph,
             _utils=types.SimpleNamespace(_get_device_index=self._index), graph=self._graph,
             current_stream=lambda index: types.SimpleNamespace(cuda_stream=0), mem_get_info=lambda index: (1 << 30, 4 << 30),
             set_per_process_memory_fraction=lambda fraction, index: self.fractions.update({index: fraction}))
+
+    def _lazy_call(self, function):
+        self._queued.append(function)
+
+    def _init(self):
+        """Makes the calls that wait for it; after an error it begins again next time."""
+        if not self._is_initialized:
+            for function in self._queued:
+                try:
+                    function()
+                except Exception as error:
+                    raise DeferredCudaCallError(f"CUDA call failed lazily at initialization with error: {error}") from error
+            self._is_initialized = True
 
     def _index(self, device, optional=False):
         assert optional or device is not None
@@ -211,9 +264,9 @@ class HostTorch(types.ModuleType):
         return Capture()
 
     def make(self, size, value, device=None):
+        self._init()
         index = self._index(device, True)
-        self.shim.tidemark_torch_make_device(index)
-        cache = self.shim.caches[index]
+        cache = self.shim.cache(index)
         address = cache.alloc(size, value)
         return Tensor(address, (size,), self.uint8, Block(cache, address), index)
 

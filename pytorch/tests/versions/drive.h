@@ -30,7 +30,8 @@ const char* tidemark_torch_slots(void);
 void tidemark_torch_name_holders(void (*write)(int device, char* text, size_t capacity));
 void tidemark_torch_use_machine(tide_machine* machine);
 tide_device_cache* tidemark_torch_device(int index);
-tide_device_cache* tidemark_torch_make_device(int index);
+tide_device_cache* tidemark_torch_make_device(int index, const char** failure);
+const char* tidemark_torch_join(int index, const tide_quota_options* options);
 const char* tidemark_torch_tag_all(const char* tag, uint32_t backup);
 }
 

@@ -14,10 +14,13 @@ uint64_t allocated_bytes(const char* tag) {
 }
 
 void makes_devices() {
-  CHECK(tidemark_torch_make_device(0) != nullptr);
-  CHECK(tidemark_torch_make_device(0) == tidemark_torch_device(0));
-  CHECK(tidemark_torch_make_device(7) == nullptr);
-  CHECK(tidemark_torch_make_device(-1) == nullptr);
+  const char* failure = nullptr;
+  CHECK(tidemark_torch_make_device(0, &failure) != nullptr && failure == nullptr);
+  CHECK(tidemark_torch_make_device(0, &failure) == tidemark_torch_device(0));
+  for (const int index : { 7, -1 }) {
+    CHECK(tidemark_torch_make_device(index, &failure) == nullptr);
+    CHECK(std::string(failure).find("Invalid device argument " + std::to_string(index)) != std::string::npos);
+  }
 }
 
 // Parks a tag, and looks at the memory of the device meanwhile.

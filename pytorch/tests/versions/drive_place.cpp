@@ -4,6 +4,7 @@
 // Installing: what is refused, what is compared, and what is noticed later.
 #include <dlfcn.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <native.h>
 
@@ -85,6 +86,69 @@ void installs() {
   CHECK(is_in("already installed", install()));
 }
 
+// A ledger in a folder of its own.
+struct Ledger {
+  Ledger() {
+    CHECK(mkdtemp(folder) != nullptr);
+    path = std::string(folder) + "/ledger";
+  }
+  ~Ledger() {
+    (void)std::remove(path.c_str());
+    (void)std::remove(folder);
+  }
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+
+  // How many members it has, and what they hold.
+  std::pair<uint32_t, uint64_t> look() const {
+    std::pair<uint32_t, uint64_t> found;
+    const auto note = [](void* user, const tide_quota_ledger* ledger, const tide_quota_member*) {
+      *static_cast<decltype(found)*>(user) = { ledger->member_count, ledger->held_bytes };
+      return true;
+    };
+    CHECK(tide_quota_read(path.c_str(), note, &found) == TIDE_OK);
+    return found;
+  }
+
+  char folder[32] = "/tmp/tidemark-drive-XXXXXX";
+  std::string path;
+};
+
+using Found = std::pair<uint32_t, uint64_t>;
+
+// A device joins before its first request, which fails until it can.
+void joins_a_ledger() {
+  if (std::getenv("DRIVE_NO_VIRTUAL") != nullptr) return;  // it has had requests
+  const Ledger ledger;
+  tide_quota_options options = TIDE_QUOTA_OPTIONS_INIT;
+  {
+    const std::string path = ledger.path;
+    const std::string member = "driven";
+    options.ledger = path.c_str();
+    options.name = member.c_str();
+    CHECK(tidemark_torch_join(3, &options) == nullptr);  // a device that is never used
+    CHECK(tidemark_torch_join(0, &options) == nullptr);
+  }
+  const char* failure = nullptr;
+  CHECK(tidemark_torch_device(0) == nullptr);
+  CHECK(throws<c10::Error>([] { (void)cuda()->allocate(mib); }));
+  CHECK(tidemark_torch_make_device(0, &failure) == nullptr && is_in("there is no ledger", failure));
+  CHECK(used() == 0);
+  CHECK(tide_quota_make(ledger.path.c_str(), 100 * mib) == TIDE_OK);
+  CHECK(cuda()->allocate(mib).get() != nullptr);
+  CHECK(ledger.look() == Found(1, used()) && used() > 0);
+  CHECK(throws<c10::OutOfMemoryError>([] { (void)cuda()->allocate(120 * mib); }));
+  options.ledger = ledger.path.c_str();
+  options.name = nullptr;
+  CHECK(is_in("member of a ledger already", tidemark_torch_join(0, &options)));
+  tide_device_leave(tidemark_torch_device(0));
+  CHECK(ledger.look() == Found(0, 0));
+  CHECK(tidemark_torch_join(0, &options) == nullptr);  // at once
+  CHECK(ledger.look() == Found(1, used()));
+  tide_device_leave(tidemark_torch_device(0));
+  cuda()->emptyCache({ 0, 0 });
+}
+
 // Without virtual memory the first request warns, once, and is served.
 void falls_back() {
   if (std::getenv("DRIVE_NO_VIRTUAL") == nullptr) return;
@@ -116,6 +180,7 @@ const std::vector<Test> place_tests = {
   { "compares_slots", compares_slots },
   { "installs", installs },
   { "falls_back", falls_back },
+  { "joins_a_ledger", joins_a_ledger },
   { "notices_a_replacement", notices_a_replacement },
 };
 

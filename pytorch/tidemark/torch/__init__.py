@@ -21,17 +21,18 @@ import threading
 from typing import Any, Optional, Union
 
 from .. import hook, library
-from . import build, cache, fallback, notice, sites
+from . import build, cache, fallback, ledgers, notice, sites
 from . import settings as settings_
 from .settings import Option
 from .budgets import ModuleUse, PressureObserver, budget, on_pressure, use, use_in
+from .ledgers import join_ledger, leave_ledger
 from .regions import Growable, Parked, graph, growable, park, prepare_backup, region, served, tags, trim_backups, unpark
 from .sites import MemoryGrowthWarning, Watch
 
 __all__ = ["Growable", "Installation", "MemoryGrowthWarning", "ModuleUse", "OutOfMemoryReport", "Parked",
            "PressureObserver", "Watch", "budget", "explain_oom", "graph", "growable", "install", "installation",
-           "on_pressure", "park", "prepare_backup", "region", "snapshot", "stats", "tags", "trim_backups", "unpark", "use",
-           "use_in", "watch"]
+           "join_ledger", "leave_ledger", "on_pressure", "park", "prepare_backup", "region", "snapshot", "stats", "tags",
+           "trim_backups", "unpark", "use", "use_in", "watch"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +71,7 @@ def _declare(shim: ctypes.CDLL) -> ctypes.CDLL:
     for name in ("tidemark_torch_device", "tidemark_torch_make_device"):
         if hasattr(shim, name):
             getattr(shim, name).restype = ctypes.c_void_p
-    for name in ("tidemark_torch_replaced_by", "tidemark_torch_slots", "tidemark_torch_tag_all"):
+    for name in ("tidemark_torch_replaced_by", "tidemark_torch_slots", "tidemark_torch_tag_all", "tidemark_torch_join"):
         if hasattr(shim, name):
             getattr(shim, name).restype = ctypes.c_char_p
     return shim
@@ -187,7 +188,8 @@ def install(policy: Optional[str] = None, *, host: Optional[bool] = None, way: O
     options   any option of the allocator under its name in PYTORCH_CUDA_ALLOC_CONF, such as
               max_split_size_mb=64, or tide_slack=0.01
 
-    What is not given comes from the environment: see settings.py. With TIDEMARK_TORCH=off nothing is done.
+    What is not given comes from the environment: see settings.py. With TIDEMARK_TORCH=off nothing is done. With
+    TIDEMARK_LEDGER each device joins a ledger at its first use: see ledgers.py.
     Must be called before CUDA is initialised. A second call returns the result of the first.
     Raises RuntimeError if CUDA is already in use, or another allocator in place, and ValueError for invalid options.
     """
@@ -216,6 +218,7 @@ def _install(torch: Any, policy: Optional[str], host: Optional[bool], way: Optio
     way = way or wished_way
     if way not in ("auto", "class", "pluggable"):
         raise ValueError(f'way must be "class", "pluggable" or "auto", not {way!r}')
+    quota = ledgers.from_environment()
     _check_torch(torch)
     path = library.find()
     _library = library.load(path)
@@ -224,11 +227,16 @@ def _install(torch: Any, policy: Optional[str], host: Optional[bool], way: Optio
     try:
         if way == "pluggable":
             raise library.NotFound("as requested")
-        return _install_class(torch, path, policy, settings, has_host)
+        done = _install_class(torch, path, policy, settings, has_host)
     except library.NotFound as reason:
         if way == "class":
             raise
+        if quota is not None:
+            raise RuntimeError(f"{ledgers.VARIABLE} needs PyTorch's allocator class, but: {reason}") from reason
         return _install_pluggable(torch, policy, settings, str(reason))
+    if quota is not None:
+        ledgers.join_when_used(torch, _needed_shim(), quota)
+    return done
 
 
 def _replaced_by() -> str:

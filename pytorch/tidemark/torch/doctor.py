@@ -17,11 +17,11 @@ from typing import Any, Callable, Iterator, Optional
 
 import tidemark
 import tidemark.torch
-from .. import library
-from . import build, cache, settings, trust
+from .. import library, sizes
+from . import build, cache, ledgers, settings, trust
 
-VARIABLES = ("TIDEMARK_TORCH", "TIDEMARK_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "TIDEMARK_LIB",
-             "TIDEMARK_CACHE", "TIDEMARK_REBUILD", "TIDEMARK_FALLBACK", "TIDEMARK_WARNED",
+VARIABLES = ("TIDEMARK_TORCH", "TIDEMARK_CONF", "TIDEMARK_LEDGER", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
+             "TIDEMARK_LIB", "TIDEMARK_CACHE", "TIDEMARK_REBUILD", "TIDEMARK_FALLBACK", "TIDEMARK_WARNED",
              "PYTORCH_NO_CUDA_MEMORY_CACHING", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CXX")
 
 
@@ -97,6 +97,17 @@ def _conf() -> str:
     return settings.text_in_force(library.load(library.find()), None, {}, settings.switch())
 
 
+def _ledger() -> str:
+    """The ledger that devices join at their first use."""
+    quota = ledgers.from_environment()
+    if quota is None:
+        return "none"
+    total = sizes.size_text(quota.total) if quota.total else "that of the ledger, which must exist"
+    limit = "the total" if quota.limit is None else sizes.size_text(quota.limit)
+    return (f"{quota.ledger}; total: {total}; guarantee: {sizes.size_text(quota.guarantee)}; limit: {limit}; "
+            f"priority: {quota.priority}; requests wait {quota.wait_ns / 1e9:g} s at most")
+
+
 def _probe() -> str:
     """What works on the first device, as far as the library can find it out."""
     loaded = library.load(library.find())
@@ -143,6 +154,7 @@ LINES: tuple[tuple[str, Callable[[], str]], ...] = (
     ("shim", _shim),
     ("in place", _in_place),
     ("settings", _conf),
+    ("ledger", _ledger),
 )
 
 

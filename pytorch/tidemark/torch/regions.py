@@ -12,6 +12,7 @@ See docs/park.md. Needs the policy `tide`.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import math
 import threading
@@ -178,9 +179,10 @@ def of_device(device: Any = None) -> Regions:
     shim = _needed_shim()
     torch.cuda.init()
     index = torch.cuda._utils._get_device_index(device, optional=True)
-    address = shim.tidemark_torch_make_device(index)
+    reason = ctypes.c_char_p()
+    address = shim.tidemark_torch_make_device(index, ctypes.byref(reason))
     if not address:
-        raise RuntimeError(f"Tidemark has no allocator for device {index}")
+        raise RuntimeError(f"Tidemark has no allocator for device {index}: {(reason.value or b'').decode(errors='replace')}")
     return _known(index, address)
 
 
