@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Uses of tags: brings memory back that is away, keeps it in place, and fetches what is expected next.
+#include "base/sys.h"
 #include "core/capture.h"
 #include "device/tide/freight.h"
 #include "device/tide/giving.h"
@@ -151,13 +152,28 @@ static tide_status use_enter(use_call* call) {
 
 static tide_status use_attempt(void* user) { return use_enter(user); }
 
+// Asks other processes for all that is away. While this waits, they may take more of the tag away; then it
+// asks again, as long as the time lasts.
+static tide_status use_ask(use_call* call) {
+  const uint64_t begin_ns = tide__sys_clock_ns();
+  uint64_t asked_bytes = 0;
+  while (call->limited[0] == '\0') {
+    tide_tag_stats stats = TIDE_TAG_STATS_INIT;
+    TIDE_TRY(tide_device_tag_stats(call->device, call->tag->text, &stats));
+    if (stats.parked_bytes <= asked_bytes) break;
+    asked_bytes = stats.parked_bytes;
+    const tide_status status = tide__allowance_ask(call->device, asked_bytes, use_attempt, call);
+    if (status != TIDE_ERR_NO_MEMORY) return status;
+    if (tide__sys_clock_ns() - begin_ns >= call->device->quota_wait_ns) break;
+  }
+  return TIDE_ERR_NO_MEMORY;
+}
+
 // Other processes, and then the callbacks of pressure, are the last steps, as for requests.
 static tide_status use_press(use_call* call) {
   const tide_error before = *tide_last_error();
-  if (call->limited[0] == '\0') {
-    const tide_status asked = tide__allowance_ask(call->device, call->wanted_bytes, use_attempt, call);
-    if (asked != TIDE_ERR_NO_MEMORY) return asked;
-  }
+  const tide_status asked = use_ask(call);
+  if (asked != TIDE_ERR_NO_MEMORY) return asked;
   const tide_pressure pressure = { sizeof pressure, call->wanted_bytes, call->tag->text, call->limited };
   if (tide__observers_press(call->device, &pressure)) return use_enter(call);
   tide__error_restore(&before);

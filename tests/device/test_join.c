@@ -214,6 +214,24 @@ DEVICE_TEST_OVER(test_join__parked_memory_comes_back_at_the_cost_of_others, tide
   ledger_remove();
 }
 
+DEVICE_TEST_OVER(test_join__all_pools_of_a_tag_come_back_at_the_cost_of_others, tide_emulated) {
+  static const char* const tags[] = { "model/a", "model/b", "model/c" };
+  known parts[3];
+  small_handles(d);
+  join(d, 100 * MIB, 0, LONG_NS);
+  tide_device_cache* const other = neighbour_new(m, 0);
+  for (int i = 0; i < 3; ++i) parts[i] = known_new(m, d, tagged(d, tags[i]), NULL, 30 * MIB, (uint64_t)i + 1);
+  (void)park(d, "model", TIDE_BACKUP_PINNED);
+  give(other, take(other, NULL, 95 * MIB));
+  T_OK(tide_device_use(d, "model", NULL));
+  for (int i = 0; i < 3; ++i) known_expect(m, &parts[i]);
+  T_OK(tide_device_done(d, "model", NULL));
+  T_EQ(held(), machine_in_use(m));
+  tide_device_free(other);
+  tide_device_leave(d);
+  ledger_remove();
+}
+
 DEVICE_TEST_OVER(test_join__guarantees_of_others_stay, device_emulated) {
   if (is_tide()) small_handles(d);
   join(d, 100 * MIB, 0, LONG_NS);
