@@ -200,12 +200,25 @@ class Sharing(WithLedger):
                 self.assertTrue(weights.has(6))
             self.assertLessEqual(self.held(), 32 * MIB)
 
+    def test_all_layers_of_a_model_come_back(self):
+        self.join(total="64MiB", wait=LONG)
+        self.join(device=1, wait=LONG)
+        layers = []
+        for number in range(4):
+            with regions.region(f"model/{number}", yields=True, device=0):
+                layers.append(self.make(12 * MIB, number))
+        self.make(60 * MIB, 1, device=1)
+        self.assertEqual(self.torch.shim.caches[0].used(), 0)
+        with budgets.use("model", device=0):
+            self.torch.shim.caches[0].synchronize()
+            self.assertEqual([layer.has(number) for number, layer in enumerate(layers)], [True] * 4)
+
     @contextlib.contextmanager
     def other(self):
         """Another process in the ledger, and a function that tells it what to do."""
         path = os.pathsep.join([HERE, str(library.PACKAGE.parent)])
-        with subprocess.Popen([sys.executable, "-c", OTHER, self.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                              env={**os.environ, "PYTHONPATH": path}) as process:
+        with subprocess.Popen([sys.executable, "-c", OTHER, self.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True, env={**os.environ, "PYTHONPATH": path}) as process:
             def tell(word, size=0):
                 process.stdin.write(f"{word} {size}\n")
                 process.stdin.flush()
