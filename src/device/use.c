@@ -17,6 +17,7 @@ typedef struct use_call {
   bool is_ahead;          // nobody has asked for them yet
   uint64_t wanted_bytes;  // of a pool that could not be fetched
   const char* limited;    // the tag that was in the way; "": none
+  uint32_t attempts;      // after other processes were asked
   tide__call_context context;
 } use_call;
 
@@ -150,21 +151,24 @@ static tide_status use_enter(use_call* call) {
   return status;
 }
 
-static tide_status use_attempt(void* user) { return use_enter(user); }
+static tide_status use_attempt(void* user) {
+  use_call* const call = user;
+  call->attempts++;
+  return use_enter(call);
+}
 
 // Asks other processes for all that is away. While this waits, they may take more of the tag away; then it
 // asks again, as long as the time lasts.
 static tide_status use_ask(use_call* call) {
   const uint64_t begin_ns = tide__sys_clock_ns();
-  uint64_t asked_bytes = 0;
   while (call->limited[0] == '\0') {
+    const uint32_t before = call->attempts;
     tide_tag_stats stats = TIDE_TAG_STATS_INIT;
     TIDE_TRY(tide_device_tag_stats(call->device, call->tag->text, &stats));
-    if (stats.parked_bytes <= asked_bytes) break;
-    asked_bytes = stats.parked_bytes;
-    const tide_status status = tide__allowance_ask(call->device, asked_bytes, use_attempt, call);
+    const tide_status status = tide__allowance_ask(call->device, stats.parked_bytes, use_attempt, call);
     if (status != TIDE_ERR_NO_MEMORY) return status;
-    if (tide__sys_clock_ns() - begin_ns >= call->device->quota_wait_ns) break;
+    const bool is_refused = call->attempts == before;
+    if (is_refused || tide__sys_clock_ns() - begin_ns >= call->device->quota_wait_ns) break;
   }
   return TIDE_ERR_NO_MEMORY;
 }

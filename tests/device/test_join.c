@@ -7,6 +7,7 @@
 #include "device/budget.h"
 #include "quota/ledgers.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -338,6 +339,45 @@ DEVICE_TEST_OVER(test_join__caches_together_never_exceed_the_total, tide_host) {
   run_threads(CACHES, crowd_run, &c);
   T_EQ(held(), 0);
   T_LE(CACHES, atomic_load(&c.served));
+  ledger_remove();
+}
+
+static void* use_run(void* user) {
+  T_OK(tide_device_use(user, "model", NULL));
+  return NULL;
+}
+
+// A use that waits does not hold what it has of its tag. The neighbour goes first, by its priority.
+DEVICE_TEST_OVER(test_join__a_use_that_waits_gives_way_and_goes_on_later, tide_host) {
+  static const char* const tags[] = { "model/a", "model/b" };
+  tide_quota_options options = TIDE_QUOTA_OPTIONS_INIT;
+  known parts[2];
+  pthread_t user;
+  small_handles(d);
+  join(d, 100 * MIB, 0, LONG_NS);
+  budget_to(d, "model", yielding(0));
+  for (int i = 0; i < 2; ++i) parts[i] = known_new(m, d, tagged(d, tags[i]), NULL, 30 * MIB, (uint64_t)i + 1);
+  (void)park(d, "model/b", TIDE_BACKUP_PINNED);
+  tide_device_cache* const other = device_new(m, 0, NULL);
+  options.ledger = ledger_path();
+  options.priority = 1;
+  options.wait_ns = LONG_NS;
+  T_OK(tide_device_join(other, &options));
+  small_handles(other);
+  const tide_block block = take(other, NULL, 60 * MIB);
+
+  T_EQ(pthread_create(&user, NULL, use_run, d), 0);
+  while (ledger_look(ledger_path()).members[0].wanted_bytes == 0) (void)sched_yield();
+  const tide_block more = take(other, NULL, 30 * MIB);
+  T_CHECK(is_parked(d, "model/a"));
+  give(other, block);
+  give(other, more);
+  T_EQ(pthread_join(user, NULL), 0);
+  for (int i = 0; i < 2; ++i) known_expect(m, &parts[i]);
+  T_OK(tide_device_done(d, "model", NULL));
+  T_EQ(held(), machine_in_use(m));
+  tide_device_free(other);
+  tide_device_leave(d);
   ledger_remove();
 }
 

@@ -50,11 +50,14 @@ void tide__allowance_settle(tide_device_cache* device) {
 
 #define MACHINE_PAUSE_NS 1000000u  // between two looks at the memory of the machine
 
-// The pledge comes first, so that no turn gives away what is granted for it.
+// While this waits for others, they may ask, too: what is freed for them goes to the ledger. From the grant
+// on, no turn gives away what is granted.
 static bool pledge_begin(tide_device_cache* device, uint64_t bytes) {
-  (void)tide__add_relaxed(&device->pledged_bytes, bytes);
   if (tide_quota_take(tide__load_relaxed(&device->quota), bytes) != TIDE_OK) return false;
+  (void)tide__gate_enter(device);
+  (void)tide__add_relaxed(&device->pledged_bytes, bytes);
   (void)tide__add_relaxed(&device->granted_bytes, bytes);
+  tide__gate_leave(device);
   return true;
 }
 
@@ -91,8 +94,11 @@ tide_status tide__allowance_ask(tide_device_cache* device, uint64_t bytes, tide_
   if (tide__load_relaxed(&device->quota) == NULL || bytes == 0) return TIDE_ERR_NO_MEMORY;
   const tide_error before = *tide_last_error();
   tide_status status = TIDE_ERR_NO_MEMORY;
-  if (pledge_begin(device, bytes)) status = attempt_patiently(device, bytes, again, user);
-  else tide__error_restore(&before);
+  if (!pledge_begin(device, bytes)) {
+    tide__error_restore(&before);
+    return status;
+  }
+  status = attempt_patiently(device, bytes, again, user);
   pledge_end(device, bytes);
   return status;
 }
