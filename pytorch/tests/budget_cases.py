@@ -3,11 +3,18 @@
 """What must hold on a GPU for budgets: cases of cases.py. Only with the policy `tide` memory gives way."""
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import pathlib
 import pickle
+import subprocess
+import sys
 import tempfile
 
-from claims import check, equal, raises
-from park_cases import MIB, needed_tide
+import pair
+from claims import Skip, check, equal, raises
+from park_cases import GIB, MIB, host_bytes, needed_tide, spoken
 
 LAYERS = 16
 WIDTH = 4096
@@ -144,4 +151,77 @@ def budget_figures(torch):
     tide.budget({"figures": None})
 
 
+def _job(stack, *arguments, **variables):
+    """A process of pair.py that has made everything it needs and waits."""
+    kept = {name: value for name, value in os.environ.items() if name != "TIDEMARK_LEDGER"}
+    command = [sys.executable, str(pathlib.Path(__file__).with_name("pair.py")), *arguments]
+    job = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                               stderr=subprocess.STDOUT, text=True, env={**kept, **variables}))
+    stack.callback(job.kill)
+    spoken(job, "READY")
+    return job
+
+
+def _go(job):
+    job.stdin.write("\n")
+    job.stdin.flush()
+
+
+def _result(job):
+    """What a process says at its end."""
+    text = job.stdout.read()
+    job.wait()
+    results = [line for line in text.splitlines() if line.startswith("RESULT ")]
+    check(job.returncode == 0 and len(results) == 1, f"a process failed with {job.returncode}: {text[-4000:]}")
+    return json.loads(results[0][len("RESULT "):])
+
+
+def _used(torch):
+    """The memory of the device that all processes have, as the driver says."""
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
+def _run_pair(torch, stack, folder, seconds):
+    """Trains and generates in one ledger. Returns both results, and the most memory that the device lacked meanwhile."""
+    before, most = _used(torch), 0
+    ledger = os.path.join(folder, "ledger")
+    trainer = _job(stack, "train", seconds, TIDEMARK_LEDGER=(
+        f"{ledger}-{{device}},total={pair.TOTAL},wait={pair.WAIT},priority=1,member=train"))
+    generator = _job(stack, "generate", seconds, ledger + "-0")
+    for job in (trainer, generator):
+        _go(job)
+    while trainer.poll() is None:
+        most = max(most, _used(torch) - before)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            trainer.wait(0.05)
+    return _result(trainer), _result(generator), most
+
+
+def ledger_pair(torch):
+    """Training and generating, each with more than half of a ledger at its peak, run beside each other without an out of memory.
+
+    The answers are bit for bit those of a run alone. TIDEMARK_TEST_PAIR_SECONDS says how long.
+    """
+    needed_tide()
+    if torch.cuda.mem_get_info()[0] < pair.TOTAL + 4 * GIB or host_bytes() < 16 * GIB:
+        raise Skip("the device needs 12 GiB, and the host 16 GiB")
+    seconds = os.environ.get("TIDEMARK_TEST_PAIR_SECONDS", "20")
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        trained, generated, most = _run_pair(torch, stack, folder, seconds)
+        single = _job(stack, "generate", "0")
+        _go(single)
+        alone = _result(single)
+    equal((trained["ooms"], generated["ooms"]), (0, 0), "requests that ran out of memory")
+    check(min(trained["peak"], generated["peak"]) > pair.TOTAL // 2, "halves of the total would have been enough")
+    check(most <= pair.TOTAL + 2 * GIB, f"the device lacked {most} bytes, more than the total and two contexts")
+    check(min(trained["counts"]) > 0 and trained["is_finite"], f"training failed: {trained}")
+    check(generated["parked_count"] > 0, "the model never gave way")
+    equal([len(each) for each in alone["digests"]], [1] * pair.PROMPTS, "different answers to a prompt alone")
+    equal(len(set(map(str, alone["digests"]))), pair.PROMPTS, "the number of different answers")
+    equal(generated["digests"], alone["digests"], "the digests of the answers")
+    return {"trained": trained, "generated": generated, "most": most}
+
+
 TOGETHER = [budget_layers, budget_changing, budget_limit, budget_figures]
+ALONE = [ledger_pair]

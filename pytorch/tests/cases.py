@@ -735,7 +735,8 @@ TOGETHER = [both_doors, statistics, raw_memory, contents, fraction, out_of_memor
             threads]
 ALONE = [graph_trees, external_streams, fork, fork_before_use, live_at_exit, ipc, ipc_with_stock, nccl_hook, nccl_pool,
          unmodified_script, losses]
-CASES = {case.__name__: case for case in TOGETHER + ALONE + park_cases.TOGETHER + park_cases.ALONE + budget_cases.TOGETHER}
+CASES = {case.__name__: case for case in TOGETHER + ALONE + park_cases.TOGETHER + park_cases.ALONE + budget_cases.TOGETHER
+         + budget_cases.ALONE}
 
 
 def start(policy):

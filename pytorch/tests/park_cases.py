@@ -127,13 +127,13 @@ print("RIGHT", all(bool((block - base == number).all()) for number, block in enu
 """
 
 
-def _host_bytes():
+def host_bytes():
     """Host memory that is available."""
     with open("/proc/meminfo", encoding="utf-8") as lines:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
 
 
-def _answer(process, word):
+def spoken(process, word):
     """What a process prints after a word."""
     lines = []
     for line in process.stdout:
@@ -147,7 +147,7 @@ def park_other_process(torch):
     """While a tag is parked, another process takes and fills that memory. Until it ends, unparking fails and changes nothing."""
     from tidemark import TidemarkError
     tide = needed_tide()
-    size = min(40 * GIB, torch.cuda.mem_get_info()[0] // 2, int(_host_bytes() * 0.4))
+    size = min(40 * GIB, torch.cuda.mem_get_info()[0] // 2, int(host_bytes() * 0.4))
     with tide.region("other"):
         data = torch.empty(size // (256 * MIB) * 64 * MIB, dtype=torch.int32, device="cuda")
     parts = data.split(64 * MIB)
@@ -160,14 +160,14 @@ def park_other_process(torch):
     with subprocess.Popen([sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, env=environment) as other:
         try:
-            filled = int(_answer(other, "FILLED"))
+            filled = int(spoken(other, "FILLED"))
             check(filled > free, f"the other process has {filled} bytes, and {free} were free before parking")
             with raises(TidemarkError):
                 tide.unpark("other", wait=True)
             equal(tide.tags()["other"]["parked_pool_count"], 1, "the number of parked pools")
             other.stdin.write("\n")
             other.stdin.flush()
-            equal(_answer(other, "RIGHT"), "True", "what the other process sees")
+            equal(spoken(other, "RIGHT"), "True", "what the other process sees")
         finally:
             other.stdin.close()
             other.wait(60)

@@ -3,7 +3,8 @@
 """PyTorch on Tidemark, on a GPU: the cases of cases.py under both policies, each process with a time limit.
 
 TIDEMARK_TEST_POLICIES names the policies. With TIDEMARK_TEST_JOBS all processes begin at once, so many at a time; cases of
-parking and budgets need the device for themselves and do not run then.
+parking and budgets need the device for themselves and do not run then. TIDEMARK_TEST_PAIR_SECONDS (20) is how long two
+processes share a ledger.
 """
 import concurrent.futures
 import functools
@@ -101,7 +102,8 @@ def groups(policy):
     """The names of cases that run in one process, for each process."""
     together, alone = [cases.TOGETHER], cases.ALONE[:-1]
     if policy == "tide" and JOBS == 1:
-        together, alone = together + [park_cases.TOGETHER, budget_cases.TOGETHER], alone + park_cases.ALONE
+        together += [park_cases.TOGETHER, budget_cases.TOGETHER]
+        alone = alone + park_cases.ALONE + budget_cases.ALONE
     return [tuple(case.__name__ for case in group) for group in together + [[case] for case in alone]]
 
 
