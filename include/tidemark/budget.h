@@ -115,15 +115,20 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_budget_stats(tide_device_cache* 
 // pinned backup the host does not wait: `stream` waits on the device. Other streams that use the memory
 // call it, too, or wait for this one. Backups are kept for the next time: see tide_device_trim_backups().
 //
-// The order of uses is learnt. If a tag followed another one twice in a row, it is brought back as soon as
-// the other one is in use, provided that it has a pinned backup, and that there is room or something that
-// yields. A wrong guess costs time, and nothing else.
+// The order of uses is learnt. If a sequence of at most 1023 uses was repeated and begins for the third time,
+// it is expected to go on. (A tag may have several places in it. Uses of the same tag in a row count once.)
+// Then what is away comes back ahead of its use, in that order and as early as there is room, provided that
+// it has a pinned backup. Tags that are needed later give way for it. If not all tags of the sequence fit,
+// some of them stay in place, spread evenly over it, and the others come and go. A wrong guess costs time,
+// and nothing else.
 // Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY, with the reason in tide_last_error(), if not enough memory
 //         gives way; TIDE_ERR_CAPTURE and TIDE_ERR_STATE as for tide_device_unpark(); TIDE_ERR_MACHINE. After
 //         an error the tag is not in use.
 TIDE_API TIDE_NODISCARD tide_status tide_device_use(tide_device_cache* device, const char* tag,
                                                     tide_stream stream);
-// Ends a use. The memory may give way when the work that was queued on the device has passed.
+// Ends a use. The memory may give way when the work that was queued on the device has passed. What is
+// expected next comes ahead. For that, the call may wait for the work of earlier uses of other tags, but not
+// for that of this one.
 // Errors: TIDE_ERR_STATE if the tag is not in use; TIDE_ERR_ARGUMENT.
 TIDE_API tide_status tide_device_done(tide_device_cache* device, const char* tag, tide_stream stream);
 

@@ -279,6 +279,7 @@ typedef struct tide__lane_table {
 
 // A tag, with its budget and uses. Tags are made together with those above them, and live as long as the
 // allocator. All but the first three fields change with the gate.
+typedef struct tide__use_order tide__use_order;
 typedef struct tide__tag {
   struct tide__tag* next;    // the tag that was made before it: a tag comes before those above it
   struct tide__tag* parent;  // NULL: none
@@ -289,10 +290,13 @@ typedef struct tide__tag {
   uint64_t used_at;    // number of the last use, or end of one; 0: none
   tide_event done;     // owned; behind the work of the last use; NULL: none
   tide_stream done_stream;
-  bool is_done_unknown;        // work of uses may be under way that the event is not behind
-  struct tide__tag* follower;  // the tag that was used after it the last time; NULL: none
-  bool is_confirmed;           // so it was the time before
-  uint64_t steps_ahead;        // uses until it is expected; UINT64_MAX: unknown; see tide__uses_expect()
+  bool is_done_unknown;  // work of uses may be under way that the event is not behind
+  bool is_away;          // a pool of it, or below it, is parked and may come ahead: see tide_device_use()
+  uint64_t steps_ahead;  // uses until it is expected; UINT64_MAX: unknown; see tide__uses_expect()
+  // Found by tide__stays_begin() and the functions after it.
+  size_t round_place;    // the first one in the round
+  uint64_t round_bytes;  // of pools that come and go with the tag
+  bool stays;
   // What the tag itself adds to tide_budget_stats.
   uint64_t parked_count;
   uint64_t fetched_count;
@@ -450,7 +454,7 @@ struct tide_device_cache {
   uint32_t budget_count;             // of tags that have one
   uint64_t give_turns;               // walks for memory that gives way so far
   uint64_t use_clock;                // uses, and ends of uses, so far
-  tide__tag* last_used;              // the tag of the last use; NULL: none
+  tide__use_order* order;            // owned; of uses: see budget/uses.c; NULL: none yet
 
   _Atomic(tide_quota*) quota;      // owned; of the ledger that the cache has joined; NULL: none
   bool is_leaving;                 // the memory is about to go: others get nothing any more; with the gate

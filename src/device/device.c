@@ -227,6 +227,7 @@ static void device_fini(tide_device_cache* device) {
   if (device->has_tcaches) tide__thread_caches_fini(&device->tcaches);
   tide__settings_free(device);
   tide__labels_forget(device);
+  tide__uses_free(device);
   tide__tags_free(device);
   tide__history_fini(&device->history);
   tide__map_fini(&device->map);

@@ -14,10 +14,10 @@ typedef struct use_call {
   tide__tag* tag;
   const tide_stream* streams;  // that wait for the contents
   size_t stream_count;
-  bool is_ahead;          // nobody has asked for them yet
-  uint64_t wanted_bytes;  // of a pool that could not be fetched
-  const char* limited;    // the tag that was in the way; "": none
-  uint32_t attempts;      // after other processes were asked
+  const tide__ahead* ahead;  // NULL: somebody has asked for them
+  uint64_t wanted_bytes;     // of a pool that could not be fetched
+  const char* limited;       // the tag that was in the way; "": none
+  uint32_t attempts;         // after other processes were asked
   tide__call_context context;
 } use_call;
 
@@ -41,7 +41,7 @@ static tide__pool* away_find(const use_call* call) {
     tide__pool* const pool = tide__pool_of(base);
     const tide__tag* const tag = tide__pool_tag_record(pool);
     if (tag == NULL || !tide__tag_is_under(tag, call->tag) || !tide__pool_is_away(pool)) continue;
-    if (!call->is_ahead || can_come_ahead(pool)) found = pool;
+    if (call->ahead == NULL || can_come_ahead(pool)) found = pool;
   }
   if (found != NULL) found->base.guests++;
   tide__mutex_unlock(&device->pools_lock);
@@ -66,13 +66,13 @@ static tide_status pool_fetch(use_call* call, tide__pool* pool) {
   tide__unpark_order order = { .streams = call->streams, .stream_count = call->stream_count };
   order.keeps_backup = true;
   order.is_for_streams = true;
-  order.is_ahead = call->is_ahead;
+  order.ahead = call->ahead;
   const tide_status status = tide__pools_unpark(device, list, &order, &call->context, &result);
   tide__heap_release(device->heap, order.lost, order.lost_capacity, sizeof *order.lost);
   if (status == TIDE_ERR_NO_MEMORY) lack_note(call, pool);
   TIDE_TRY(status);
   tag->fetched_count++;
-  tag->ahead_count += call->is_ahead;
+  tag->ahead_count += call->ahead != NULL;
   tag->fetched_bytes += result.copied_bytes;
   return TIDE_OK;
 }
@@ -117,15 +117,35 @@ static tide_status tag_await(const use_call* call) {
 // ---------------------------------------------------------------------------------------------------
 // Uses
 
-// Fetches the tag that is expected next, if others can give way for it. It is held meanwhile.
-static void next_fetch(const use_call* call) {
-  tide__tag* const next = tide__uses_next(call->tag);
-  if (next == NULL) return;
-  use_call ahead = { .device = call->device, .tag = next, .is_ahead = true, .context = call->context };
+// Marks the tags of which something is away that can come ahead.
+static void away_mark(tide_device_cache* device) {
+  for (tide__tag* tag = tide__tags_first(device); tag != NULL; tag = tag->next) tag->is_away = false;
+  tide__mutex_lock(&device->pools_lock);
+  tide__pool_base* base = tide__pools_first_locked(&device->pools);
+  for (; base != NULL; base = tide__pools_after_locked(base)) {
+    tide__pool* const pool = tide__pool_of(base);
+    tide__tag* tag = tide__pool_is_away(pool) && can_come_ahead(pool) ? tide__pool_tag_record(pool) : NULL;
+    for (; tag != NULL; tag = tag->parent) tag->is_away = true;
+  }
+  tide__mutex_unlock(&device->pools_lock);
+}
+
+// Fetches what is away in the order in which it is expected, as long as there is room, or others give way. It
+// is held meanwhile.
+static void ahead_fetch(tide_device_cache* device, tide__ahead ahead, const tide__call_context* context) {
   const tide_error before = *tide_last_error();
-  next->uses++;
-  tide__ignore(tag_fetch(&ahead));
-  next->uses--;
+  tide_status status = TIDE_OK;
+  if (tide__round_count(device) == 0) return;
+  away_mark(device);
+  for (ahead.steps = 1; status == TIDE_OK; ahead.steps++) {
+    tide__tag* const tag = tide__uses_next(device, ahead.steps);
+    if (tag == NULL) break;
+    if (!tag->is_away) continue;
+    use_call call = { .device = device, .tag = tag, .ahead = &ahead, .limited = "", .context = *context };
+    tag->uses++;
+    status = tag_fetch(&call);
+    tag->uses--;
+  }
   tide__error_restore(&before);
 }
 
@@ -139,7 +159,7 @@ static tide_status use_at_gate(use_call* call) {
   tide_status status = tag_fetch(call);
   if (status == TIDE_OK) status = tag_await(call);
   if (status != TIDE_OK) call->tag->uses--;
-  else next_fetch(call);
+  else ahead_fetch(device, (tide__ahead){ 0 }, &call->context);
   return status;
 }
 
@@ -227,19 +247,26 @@ static void work_mark(tide_device_cache* device, tide__tag* tag, tide_stream str
   tag->done_stream = stream;
 }
 
+// Work that was queued keeps the device busy while the host waits for the work before it.
+static void done_at_gate(tide_device_cache* device, tide__tag* tag, tide_stream stream) {
+  tide__call_context context = { 0 };
+  tag->uses--;
+  tag->used_at = ++device->use_clock;
+  if (tide__budget_of(tag)->yields) work_mark(device, tag, stream);
+  else tag->is_done_unknown = true;
+  if (tide__is_recording(device)) context = tide__context_now(device, TIDE_HISTORY_ALL);
+  ahead_fetch(device, (tide__ahead){ .working = tag, .waits = true }, &context);
+}
+
 tide_status tide_device_done(tide_device_cache* device, const char* tag, tide_stream stream) {
   const char* kept = NULL;
   TIDE_TRY(tag_check(device, "device_done", tag, &kept));
   tide__tag* const record = tide__tag_find(device, kept);
   (void)tide__gate_enter(device);
   const bool is_used = record != NULL && record->uses > 0;
-  if (is_used) {
-    record->uses--;
-    record->used_at = ++device->use_clock;
-    if (tide__budget_of(record)->yields) work_mark(device, record, stream);
-    else record->is_done_unknown = true;
-  }
+  if (is_used) done_at_gate(device, record, stream);
   tide__gate_leave(device);
+  tide__history_tell(&device->history);
   TIDE_REQUIRE(is_used, TIDE_ERR_STATE, "device_done: the tag \"%s\" is not in use", tag);
   return TIDE_OK;
 }

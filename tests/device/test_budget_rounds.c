@@ -5,8 +5,7 @@
 // knows all blocks. After each operation the model reads what is reserved and parked, and checks the rules:
 // no limit is exceeded, no guarantee broken, nothing in use gives way, and whoever was refused could not
 // have been served: nothing was left that might have given way. All sizes are multiples of a handle, so
-// that idle memory is what is reserved and not handed out. Also faults at every call of the machine, and
-// threads.
+// that idle memory is what is reserved and not handed out.
 #include "device/budget.h"
 
 static const char* const tide_host[] = { "host tide", NULL };
@@ -48,9 +47,6 @@ typedef struct budget_world {
   size_t count;
   int uses[USES];
   size_t use_count;
-  int last_used;  // NONE: none
-  int followers[TAGS];
-  bool is_confirmed[TAGS];
   tide_stream streams[STREAMS];
   uint64_t total;  // of the device
   uint64_t limit;  // of the device; UINT64_MAX: none
@@ -58,7 +54,7 @@ typedef struct budget_world {
 
 static void world_init(tide_machine* m, tide_device_cache* d, budget_world* w, uint64_t seed) {
   tide_device_info info = TIDE_DEVICE_INFO_INIT;
-  *w = (budget_world){ .m = m, .d = d, .rng = t_rng_new(seed), .limit = UINT64_MAX, .last_used = NONE };
+  *w = (budget_world){ .m = m, .d = d, .rng = t_rng_new(seed), .limit = UINT64_MAX };
   small_handles(d);
   budget_to(d, "other", budget_none());  // the rules are in force as long as there is a budget
   T_OK(tide_machine_device_info(m, 0, &info));
@@ -75,7 +71,6 @@ static void world_init(tide_machine* m, tide_device_cache* d, budget_world* w, u
     t->budget = budget_none();
     t->budget.size = 0;
     t->ceiling = UINT64_MAX;
-    w->followers[i] = NONE;
   }
 }
 
@@ -152,13 +147,21 @@ static uint64_t takeable(const budget_world* w, int tag, int asker) {
   return most;
 }
 
-// Might a tag still have given way, for an asker that lacks room under `lack`? `held` was in use meanwhile.
-static bool might_give(const budget_world* w, int tag, int asker, int lack, int held) {
+// Who has made room under `lack`, and for whom.
+typedef struct giving {
+  int asker;    // NONE: the default pool
+  int wanting;  // the pool that needs memory, and so is not parked; NONE: none
+  int lack;     // TAGS: the device
+  int held;     // was in use meanwhile; NONE: none
+} giving;
+
+// Might a tag still have given way?
+static bool might_give(const budget_world* w, int tag, giving g) {
   const tag_model* const t = &w->tags[tag];
-  if (t->is_parked || (lack != TAGS && !is_under(w, tag, lack))) return false;
-  const uint64_t most = takeable(w, tag, asker);
+  if (t->is_parked || (g.lack != TAGS && !is_under(w, tag, g.lack))) return false;
+  const uint64_t most = takeable(w, tag, g.asker);
   if (t->reserved > t->live && most > 0) return true;
-  const bool is_held = is_in_use(w, tag) || (held != NONE && is_under(w, tag, held)) || tag == asker;
+  const bool is_held = is_in_use(w, tag) || (g.held != NONE && is_under(w, tag, g.held)) || tag == g.wanting;
   return budget_for(w, tag)->yields && !is_held && t->reserved > 0 && most >= t->reserved;
 }
 
@@ -169,41 +172,37 @@ static bool refusal_is_right(budget_world* w, int asker, uint64_t more, int held
   if (lack == NONE) return false;
   (void)world_sum(w, NONE, 0, &basis);
   for (int i = 0; i < TAGS; ++i) {
-    if (might_give(w, i, asker, lack, held)) return false;
+    if (might_give(w, i, (giving){ asker, asker, lack, held })) return false;
   }
   return true;
 }
 
-// Notes a use, and returns the tag that is expected after it: it asks for memory, too. NONE: unknown.
-static int world_learn(budget_world* w, int tag) {
-  const int last = w->last_used;
-  w->last_used = tag;
-  if (last != NONE && last != tag) {
-    w->is_confirmed[last] = w->followers[last] == tag;
-    w->followers[last] = tag;
+// May memory of a tag have gone for the tag itself? A guarantee protects against other tags only: a pool is
+// parked as a whole, so a request of the same tag may leave it with less. A use, or the end of one, may bring
+// back what was away.
+static bool is_for_itself(const budget_world* w, int tag, int asker, const bool* were_parked) {
+  if (asker != NONE && is_under(w, asker, tag)) return true;
+  for (int i = 0; i < TAGS && were_parked != NULL; ++i) {
+    if (were_parked[i] && is_under(w, i, tag)) return true;
   }
-  return w->is_confirmed[tag] ? w->followers[tag] : NONE;
+  return false;
 }
 
-// Is memory of a tag taken for the tag itself? A use may fetch all that is below.
-static bool asks(const budget_world* w, int tag, int asker, bool is_use) {
-  return asker != NONE && (is_under(w, asker, tag) || (is_use && is_under(w, tag, asker)));
-}
-
-// Reads the state of the allocator, and checks what must hold after an operation of `asker`. If that is a
-// use, `next` is expected after it.
-static void world_look_at(budget_world* w, int asker, bool is_use, int next) {
+// Reads the state of the allocator, and checks what must hold after an operation of `asker`, or the use of a
+// tag, or the end of one.
+static void world_look_at(budget_world* w, int asker, bool is_use) {
   uint64_t before[TAGS];
+  bool were_parked[TAGS];
   uint64_t basis = 0;
   (void)world_sum(w, NONE, 0, &basis);
   for (int i = 0; i < TAGS; ++i) {
     tag_model* const t = &w->tags[i];
     before[i] = t->all;
+    were_parked[i] = t->is_parked;
     t->reserved = pool_reserved(w->d, t->pool) / UNIT;
-    const bool was_parked = t->is_parked;
     t->is_parked = t->live > 0 && t->reserved < t->live;
     T_CHECK(!t->is_parked || t->reserved == 0);
-    if (t->is_parked && !was_parked) T_CHECK(!is_in_use(w, i) && budget_for(w, i)->yields);
+    if (t->is_parked && !were_parked[i]) T_CHECK(!is_in_use(w, i) && budget_for(w, i)->yields);
   }
   (void)world_sum(w, NONE, 0, &basis);
   for (int i = 0; i < TAGS; ++i) {
@@ -212,12 +211,12 @@ static void world_look_at(budget_world* w, int asker, bool is_use, int next) {
     T_LE(t->all, t->ceiling);
     t->ceiling = limit == UINT64_MAX ? UINT64_MAX : most_of(limit, t->all);
     const uint64_t kept = units(t->budget.guarantee);
-    if (asks(w, i, asker, is_use) || asks(w, i, next, true)) continue;
+    if (is_for_itself(w, i, asker, is_use ? were_parked : NULL)) continue;
     T_LE(before[i] < kept ? before[i] : kept, t->all);
   }
 }
 
-static void world_look(budget_world* w, int asker) { world_look_at(w, asker, false, NONE); }
+static void world_look(budget_world* w, int asker) { world_look_at(w, asker, false); }
 
 // ---------------------------------------------------------------------------------------------------
 // Operations
@@ -289,7 +288,7 @@ static void world_budget(budget_world* w) {
   t->ceiling = UINT64_MAX;
   world_look(w, i);
   if (t->all <= units(t->budget.limit)) return;
-  for (int k = 0; k < TAGS; ++k) T_CHECK(!might_give(w, k, i, i, NONE) || k == i);
+  for (int k = 0; k < TAGS; ++k) T_CHECK(!might_give(w, k, (giving){ i, NONE, i, NONE }));
 }
 
 static void world_limit(budget_world* w) {
@@ -307,17 +306,16 @@ static bool use_refusal_is_right(budget_world* w, int tag) {
   return false;
 }
 
-static void world_use(budget_world* w) {
-  const int tag = (int)t_rng_below(&w->rng, TAGS);
-  if (w->use_count == USES) return;
-  const tide_stream stream = w->streams[t_rng_below(&w->rng, STREAMS)];
+// Returns false if the tag cannot be used now.
+static bool tag_use(budget_world* w, int tag, tide_stream stream) {
+  if (w->use_count == USES) return false;
   const tide_status status = tide_device_use(w->d, w->tags[tag].name, stream);
   w->tags[tag].uses += status == TIDE_OK;
-  world_look_at(w, tag, true, world_learn(w, tag));
+  world_look_at(w, NONE, true);
   if (status != TIDE_OK) {
     T_STATUS(status, TIDE_ERR_NO_MEMORY);
     if (!use_refusal_is_right(w, tag)) T_FAIL("%s: %s", w->tags[tag].name, tide_last_error()->text);
-    return;
+    return false;
   }
   w->uses[w->use_count++] = tag;
   for (size_t i = 0; i < w->count; ++i) {
@@ -328,14 +326,36 @@ static void world_use(budget_world* w) {
     b->probe.stream = stream;
     known_expect(w->m, &b->probe);
   }
+  return true;
+}
+
+static void world_use(budget_world* w) {
+  const int tag = (int)t_rng_below(&w->rng, TAGS);
+  (void)tag_use(w, tag, w->streams[t_rng_below(&w->rng, STREAMS)]);
+}
+
+// Ends the use at an index of the list.
+static void use_end(budget_world* w, size_t i, tide_stream stream) {
+  const int tag = w->uses[i];
+  w->tags[tag].uses--;
+  w->uses[i] = w->uses[--w->use_count];
+  T_OK(tide_device_done(w->d, w->tags[tag].name, stream));
+  world_look_at(w, NONE, true);
 }
 
 static void world_done(budget_world* w) {
-  if (w->use_count == 0) return;
-  const size_t i = t_rng_below(&w->rng, w->use_count);
-  T_OK(tide_device_done(w->d, w->tags[w->uses[i]].name, NULL));
-  w->tags[w->uses[i]].uses--;
-  w->uses[i] = w->uses[--w->use_count];
+  if (w->use_count > 0) use_end(w, t_rng_below(&w->rng, w->use_count), NULL);
+}
+
+// A program that repeats itself, so that its order is learnt.
+static void world_repeat(budget_world* w) {
+  enum { LENGTH = 4, REPEATS = 4 };
+  const tide_stream stream = w->streams[t_rng_below(&w->rng, STREAMS)];
+  int tags[LENGTH];
+  for (size_t i = 0; i < LENGTH; ++i) tags[i] = (int)t_rng_below(&w->rng, TAGS);
+  for (size_t i = 0; i < REPEATS * LENGTH; ++i) {
+    if (tag_use(w, tags[i % LENGTH], stream)) use_end(w, w->use_count - 1, stream);
+  }
 }
 
 // Blocks that are away come back one tag after another, when all others have gone.
@@ -371,6 +391,7 @@ static void world_rounds(budget_world* w, size_t rounds) {
       default: world_take(w); break;
     }
     if (i % 64 == 0) device_expect_valid(w->d);
+    if (i % 128 == 127) world_repeat(w);
   }
   world_end(w);
 }
@@ -389,204 +410,4 @@ DEVICE_TEST_OVER(test_budget__random_rounds_keep_every_byte, tide_host) {
   world_init(m, d, w, 26);
   world_rounds(w, t_scaled_alone(500));
   free(w);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Faults
-
-// Each round starts threads, which the thread sanitizer makes slow.
-enum { LAYERS = 3, FAULT_STEP = T_HAS_THREAD_SANITIZER ? 7 : 1 };
-
-typedef struct layer_stage {
-  tide_pool pools[LAYERS];
-  known blocks[LAYERS];
-  tide_stream stream;
-} layer_stage;
-
-static const char* const layers[LAYERS] = { "net/0", "net/1", "net/2" };
-
-// Three layers, of which two fit.
-static layer_stage stage_new(tide_machine* m, tide_device_cache* d, bool is_constant) {
-  layer_stage s = { .stream = side_new(m) };
-  tide_budget budget = yielding(0);
-  small_handles(d);
-  budget.limit = 6 * UNIT;
-  budget.is_constant = is_constant;
-  budget_to(d, "net", budget);
-  for (size_t i = 0; i < LAYERS; ++i) {
-    s.pools[i] = tagged(d, layers[i]);
-    T_OK(tide_device_use(d, layers[i], s.stream));
-    s.blocks[i] = known_new(m, d, s.pools[i], s.stream, 3 * UNIT, i + 1);
-    T_OK(tide_device_done(d, layers[i], s.stream));
-  }
-  return s;
-}
-
-static void stage_run(tide_machine* m, tide_device_cache* d, const layer_stage* s) {
-  for (size_t i = 0; i < LAYERS; ++i) {
-    T_OK(tide_device_use(d, layers[i], s->stream));
-    known_expect(m, &s->blocks[i]);
-    T_OK(tide_device_done(d, layers[i], s->stream));
-    T_LE(reserved_under(d, "net"), 6 * UNIT);
-  }
-}
-
-static uint64_t failures(const tide_machine* m) { return tide_machine_call_stats(m, TIDE_CALL_ANY).failures; }
-
-static void fault_set(tide_machine* m, uint64_t skip, uint64_t count) {
-  tide_fault fault = TIDE_FAULT_INIT;
-  fault.status = (uint32_t)(skip % 3 == 2 ? TIDE_ERR_NO_MEMORY : TIDE_ERR_MACHINE);
-  fault.skip = skip;
-  fault.count = count;
-  T_OK(tide_machine_fault_add(m, &fault));
-}
-
-// One call fails, or all from one on until the end of the use.
-static void faults_in_use(tide_machine* m, tide_device_cache* d, bool is_constant, uint64_t count) {
-  const layer_stage s = stage_new(m, d, is_constant);
-  bool has_failed = true;
-  stage_run(m, d, &s);
-  for (uint64_t skip = 0; has_failed; skip += FAULT_STEP) {
-    const char* const tag = layers[skip % LAYERS];
-    T_LT(skip, 10000);
-    const uint64_t before = failures(m);
-    fault_set(m, skip, count);
-    const tide_status status = tide_device_use(d, tag, s.stream);
-    has_failed = failures(m) != before;
-    tide_machine_fault_clear(m);
-    if (!has_failed) T_STATUS(status, TIDE_OK);
-    if (status == TIDE_OK) T_OK(tide_device_done(d, tag, s.stream));
-    T_EQ(budget_stats(d, "net").use_count, 0);
-    device_expect_valid(d);
-    stage_run(m, d, &s);
-  }
-  all_give(d, s.blocks, LAYERS);
-}
-
-DEVICE_TEST_OVER(test_budget__a_fault_at_any_call_of_a_use_loses_nothing, tide_host) {
-  faults_in_use(m, d, false, 1);
-}
-
-DEVICE_TEST_OVER(test_budget__a_fault_while_nothing_is_copied_loses_nothing, tide_host) {
-  faults_in_use(m, d, true, 1);
-}
-
-DEVICE_TEST_OVER(test_budget__a_machine_that_fails_for_good_in_a_use_loses_nothing, tide_host) {
-  faults_in_use(m, d, true, UINT64_MAX);
-}
-
-// A request that makes others give way meets the same faults.
-DEVICE_TEST_OVER(test_budget__a_fault_in_a_request_that_others_give_way_to_loses_nothing, tide_host) {
-  const layer_stage s = stage_new(m, d, false);
-  bool has_failed = true;
-  limit_to(d, 7 * UNIT);
-  for (uint64_t skip = 0; has_failed; skip += FAULT_STEP) {
-    tide_block block = { NULL, 0 };
-    T_LT(skip, 10000);
-    stage_run(m, d, &s);
-    const uint64_t before = failures(m);
-    fault_set(m, skip, 1);
-    const tide_status status = tide_device_alloc(d, NULL, 4 * UNIT, &block);
-    has_failed = failures(m) != before;
-    tide_machine_fault_clear(m);
-    if (!has_failed) T_STATUS(status, TIDE_OK);
-    if (status == TIDE_OK) give(d, block);
-    device_expect_valid(d);
-  }
-  stage_run(m, d, &s);
-  all_give(d, s.blocks, LAYERS);
-}
-
-// Memory for records runs out at every allocation in turn.
-DEVICE_TEST_OVER(test_budget__without_memory_for_records_nothing_is_lost, tide_host) {
-  counting_heap records;
-  counting_heap_init(&records, SIZE_MAX, true);
-  tide_device_cache* const own = device_new(m, 0, &records.heap);
-  const layer_stage s = stage_new(m, own, true);
-  bool is_done = false;
-  stage_run(m, own, &s);
-  for (size_t allowed = 0; !is_done; ++allowed) {
-    const char* const tag = layers[allowed % LAYERS];
-    T_LT(allowed, 10000);
-    atomic_store(&records.has_failed, false);
-    atomic_store(&records.fail_at, atomic_load(&records.allocs) + allowed);
-    const tide_status status = tide_device_use(own, tag, s.stream);
-    is_done = !atomic_load(&records.has_failed);
-    atomic_store(&records.fail_at, SIZE_MAX);
-    if (is_done || status == TIDE_OK) T_STATUS(status, TIDE_OK);
-    else T_STATUS(status, TIDE_ERR_NO_MEMORY);
-    if (status == TIDE_OK) T_OK(tide_device_done(own, tag, s.stream));
-    device_expect_valid(own);
-    stage_run(m, own, &s);
-  }
-  all_give(own, s.blocks, LAYERS);
-  tide_device_free(own);
-  T_EQ(atomic_load(&records.outstanding), 0);
-  (void)d;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Threads
-
-enum { THREADS = 8 };
-
-typedef struct budget_crowd {
-  tide_machine* m;
-  tide_device_cache* d;
-  atomic_int next;
-  atomic_size_t used;
-} budget_crowd;
-
-// Each thread has a tag of its own, all of them under one limit, and allocates in the default pool as well.
-static void* crowd_work(void* user) {
-  budget_crowd* const c = user;
-  const int number = atomic_fetch_add(&c->next, 1);
-  const size_t rounds = t_scaled(40);
-  const tide_stream stream = side_new(c->m);
-  t_rng rng = t_rng_new(300 + (uint64_t)number);
-  char tag[16];
-  (void)snprintf(tag, sizeof tag, "net/%d", number);
-  const tide_pool pool = tagged(c->d, tag);
-  known k = { .block = { NULL, 0 } };
-  for (size_t i = 0; i < rounds; ++i) {
-    tide_block other = { NULL, 0 };
-    if (number == 0 && i % 8 == 0) {
-      tide_budget budget = yielding((int32_t)i % 3);
-      budget.limit = (6 + t_rng_below(&rng, 6)) * UNIT;
-      budget.is_constant = i % 16 == 0;
-      budget_to(c->d, "net", budget);
-    }
-    tide_status status = tide_device_use(c->d, tag, stream);
-    if (status == TIDE_OK) {
-      tide_block block = { NULL, 0 };
-      if (k.block.address == NULL && try_tagged(c->d, pool, stream, UNIT, &block) == TIDE_OK) {
-        k = (known){ .block = block, .bytes = PROBE, .stream = stream };
-        known_write(c->m, &k, i + 1);
-      }
-      if (k.block.address != NULL) known_expect(c->m, &k);
-      T_OK(tide_device_done(c->d, tag, stream));
-      (void)atomic_fetch_add(&c->used, 1);
-    } else {
-      T_STATUS(status, TIDE_ERR_NO_MEMORY);
-    }
-    status = tide_device_alloc(c->d, stream, (1 + t_rng_below(&rng, 3)) * UNIT, &other);
-    if (status == TIDE_OK) give(c->d, other);
-    else T_STATUS(status, TIDE_ERR_NO_MEMORY);
-    if (k.block.address != NULL && t_rng_below(&rng, 4) == 0) {
-      give(c->d, k.block);
-      k.block.address = NULL;
-    }
-  }
-  if (k.block.address != NULL) give(c->d, k.block);
-  return NULL;
-}
-
-DEVICE_TEST_OVER(test_budget__threads_use_their_tags_under_one_limit, tide_host) {
-  budget_crowd c = { .m = m, .d = d };
-  small_handles(d);
-  limit_to(d, 16 * UNIT);
-  budget_to(d, "net", yielding(0));
-  run_threads(THREADS, crowd_work, &c);
-  T_LT(0, atomic_load(&c.used));
-  T_OK(tide_device_budget_set(d, "net", NULL));
 }

@@ -272,84 +272,87 @@ DEVICE_TEST_OVER(test_use__nothing_in_use_gives_way_for_what_comes_next, tide_em
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Time, on the clock of the dry machine, with the prices of an H200
+// An order that was learnt
 
-#define GIB ((size_t)1 << 30)
-enum { BIG_LAYERS = 40, BIG_ROUNDS = 4 };
-
-typedef struct big_model {
-  tide_machine* m;
-  tide_device_cache* d;
-  tide_stream stream;
-  tide_block blocks[BIG_LAYERS];
-} big_model;
-
-static uint64_t machine_ns(tide_machine* m) {
-  uint64_t now_ns = 0;
-  T_OK(tide_machine_clock(m, &now_ns));
-  return now_ns;
+static void rounds_run(tide_machine* m, tide_device_cache* d, const network* n, size_t rounds) {
+  for (size_t i = 0; i < rounds * LAYERS; ++i) layer_run(m, d, n, i % LAYERS);
 }
 
-static void big_name(char name[32], size_t layer) { (void)snprintf(name, 32, "model/%zu", layer); }
-
-static void big_load(big_model* b) {
-  for (size_t i = 0; i < BIG_LAYERS; ++i) {
-    char name[32];
-    big_name(name, i);
-    const tide_pool pool = tagged(b->d, name);
-    T_OK(tide_device_use(b->d, name, b->stream));
-    b->blocks[i] = take_tagged(b->d, pool, b->stream, 3 * GIB / 2);
-    T_OK(tide_device_done(b->d, name, b->stream));
-  }
+// How often each layer is parked in some rounds.
+static void rounds_count(tide_machine* m, tide_device_cache* d, const network* n, size_t rounds,
+                         uint64_t parked[LAYERS]) {
+  for (size_t i = 0; i < LAYERS; ++i) parked[i] = budget_stats(d, n->tags[i]).parked_count;
+  rounds_run(m, d, n, rounds);
+  for (size_t i = 0; i < LAYERS; ++i) parked[i] = budget_stats(d, n->tags[i]).parked_count - parked[i];
 }
 
-// Each layer computes for some time.
-static void big_round(const big_model* b, uint64_t work_ns) {
-  for (size_t i = 0; i < BIG_LAYERS; ++i) {
-    char name[32];
-    big_name(name, i);
-    T_OK(tide_device_use(b->d, name, b->stream));
-    T_OK(tide_dry_work(b->m, 0, b->stream, work_ns));
-    T_OK(tide_device_done(b->d, name, b->stream));
+// Beside two layers that come and go, two stay. They are as far apart as the round allows.
+DEVICE_TEST_OVER(test_use__layers_that_stay_are_spread_evenly, tide_emulated) {
+  uint64_t parked[LAYERS];
+  size_t kept[LAYERS];
+  size_t count = 0;
+  network n;
+  network_init(m, d, &n, 4, true);
+  rounds_run(m, d, &n, 4);
+  rounds_count(m, d, &n, 5, parked);
+  for (size_t i = 0; i < LAYERS; ++i) {
+    if (parked[i] == 0) kept[count++] = i;
+    else T_LE(parked[i], 5);
   }
+  T_EQ(count, 2);
+  T_EQ(kept[1] - kept[0], LAYERS / 2);
+  network_end(d, &n);
 }
 
-// 60 GiB under a budget of 24 GiB take hardly longer than their copies, or their work, whichever is much
-// more. (Of comparable work, the part that layers do that stay in place does not overlap with a copy.)
-T_TEST(test_use__a_large_model_runs_at_the_speed_of_the_bus) {
-  const tide_dry_costs costs = TIDE_DRY_COSTS_INIT;
-  const uint64_t works[] = { 300000, 1000000, 60000000 };
-  for (size_t k = 0; k < sizeof works / sizeof works[0]; ++k) {
-    big_model b = { .m = NULL };
-    tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-    tide_budget budget = yielding(0);
-    options.policy = TIDE_POLICY_TIDE;
-    budget.limit = 24 * GIB;
-    budget.is_constant = true;
-    T_OK(tide_machine_new_dry(NULL, &b.m));
-    T_OK(tide_device_new(b.m, 0, &options, &b.d));
-    T_OK(tide_machine_stream_new(b.m, 0, 0, 0, &b.stream));
-    budget_to(b.d, "model", budget);
-    big_load(&b);
-    for (size_t i = 0; i < 3; ++i) big_round(&b, works[k]);
-    T_OK(tide_machine_device_synchronize(b.m, 0));
+DEVICE_TEST_OVER(test_use__priorities_decide_who_stays, tide_emulated) {
+  uint64_t parked[LAYERS];
+  network n;
+  network_init(m, d, &n, 4, true);
+  tide_budget low = yielding(-1);
+  tide_budget high = yielding(1);
+  low.is_constant = high.is_constant = true;
+  budget_to(d, n.tags[1], high);
+  budget_to(d, n.tags[2], high);
+  rounds_run(m, d, &n, 4);
+  rounds_count(m, d, &n, 5, parked);
+  for (size_t i = 0; i < LAYERS; ++i) T_EQ(parked[i] == 0, i == 1 || i == 2);
 
-    const uint64_t fetched = budget_stats(b.d, "model").fetched_bytes;
-    const uint64_t begin_ns = machine_ns(b.m);
-    for (size_t i = 0; i < BIG_ROUNDS; ++i) big_round(&b, works[k]);
-    T_OK(tide_machine_device_synchronize(b.m, 0));
-    const uint64_t took_ns = machine_ns(b.m) - begin_ns;
+  budget_to(d, n.tags[1], low);
+  budget_to(d, n.tags[2], low);
+  rounds_run(m, d, &n, 2);
+  rounds_count(m, d, &n, 5, parked);
+  T_LE(5, parked[1]);
+  T_LE(5, parked[2]);
+  network_end(d, &n);
+}
 
-    const uint64_t moved = (budget_stats(b.d, "model").fetched_bytes - fetched) / MIB;
-    const uint64_t bus_ns = moved * costs.copy_per_mib;
-    const uint64_t work_ns = BIG_ROUNDS * BIG_LAYERS * works[k];
-    const uint64_t bound_ns = bus_ns > work_ns ? bus_ns : work_ns;
-    if (took_ns > bound_ns / 100 * 115) {
-      T_FAIL("work %llu: took %llu ns, the bus %llu, the work %llu", (unsigned long long)works[k],
-             (unsigned long long)took_ns, (unsigned long long)bus_ns, (unsigned long long)work_ns);
-    }
-    T_LE(moved / BIG_ROUNDS, 40 * GIB / MIB);  // of 60 GiB, 21 GiB stay
-    tide_device_free(b.d);
-    tide_machine_free(b.m);
+// As in training: each layer has two places in a round, and another neighbour follows each time.
+DEVICE_TEST_OVER(test_use__an_order_there_and_back_is_learnt, tide_emulated) {
+  network n;
+  network_init(m, d, &n, 3, true);
+  for (size_t step = 0; step < 6; ++step) {
+    const uint64_t ahead = budget_stats(d, "net").ahead_count;
+    for (size_t i = 0; i < LAYERS; ++i) layer_run(m, d, &n, i);
+    for (size_t i = LAYERS; i-- > 0;) layer_run(m, d, &n, i);
+    if (step == 1) T_EQ(ahead, 0);
+    if (step >= 3) T_LE(ahead + 4, budget_stats(d, "net").ahead_count);
   }
+  network_end(d, &n);
+}
+
+// Three times the new order, and it is learnt; a tag that is left out does not end it.
+DEVICE_TEST_OVER(test_use__another_order_is_learnt, tide_emulated) {
+  network n;
+  network_init(m, d, &n, 3, true);
+  rounds_run(m, d, &n, 4);
+  for (size_t i = 3 * LAYERS; i-- > 0;) layer_run(m, d, &n, i % LAYERS);
+  uint64_t ahead = budget_stats(d, "net").ahead_count;
+  for (size_t i = LAYERS; i-- > 0;) layer_run(m, d, &n, i);
+  T_LE(ahead + LAYERS / 2, budget_stats(d, "net").ahead_count);
+
+  layer_run(m, d, &n, 5);  // without 4
+  ahead = budget_stats(d, "net").ahead_count;
+  for (size_t i = 4; i-- > 0;) layer_run(m, d, &n, i);
+  T_LT(ahead, budget_stats(d, "net").ahead_count);
+  network_end(d, &n);
 }

@@ -63,13 +63,28 @@ uint64_t tide__tag_used_at(const tide__tag* tag);
 
 // uses.c: the order of uses
 
-// A tag is being used: learns that it follows the last one.
+// A tag is being used: learns that it follows the last one. Without memory for that, nothing is learnt.
 void tide__uses_learn(tide_device_cache* device, tide__tag* tag);
-// The tag that is expected after another one; NULL: unknown.
-tide__tag* tide__uses_next(const tide__tag* tag);
+void tide__uses_free(tide_device_cache* device);
+// The uses that are repeated: how many, 0 if that is unknown; and the tag of one.
+size_t tide__round_count(const tide_device_cache* device);
+tide__tag* tide__round_tag(const tide_device_cache* device, size_t place);
+// The tag that is expected so many uses after the last one, at least 1; NULL: unknown, or a round later.
+tide__tag* tide__uses_next(const tide_device_cache* device, size_t steps);
 // Finds out for all tags when they are expected, from the last use on.
 void tide__uses_expect(tide_device_cache* device);
 // When the tag, or one above it, is expected; after that.
 uint64_t tide__tag_steps_ahead(const tide__tag* tag);
+
+// stays.c: who stays in place while others come and go
+
+// Begins a choice.
+void tide__stays_begin(tide_device_cache* device);
+// A pool of a tag takes part in it, with so many bytes; false if it is not in the round.
+bool tide__stays_add(tide__tag* tag, uint64_t bytes);
+// Chooses, for so much memory that all of them may have.
+void tide__stays_end(tide_device_cache* device, uint64_t capacity);
+// Does a pool of the tag stay? After that; false if nothing is known about it.
+bool tide__tag_stays(tide__tag* tag);
 
 #endif

@@ -12,6 +12,7 @@
 // What is parked of a pool.
 struct tide__parked {
   tide__backup* backup;  // borrowed, as a user; NULL: there are no contents
+  uint64_t bytes;        // that the pool had
   bool unparks_on_request;
 };
 typedef struct tide__parked tide__parked;

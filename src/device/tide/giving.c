@@ -5,6 +5,7 @@
 // another, because each of them changes what is lacking, and others may have the gate in between.
 #include "device/tide/giving.h"
 
+#include "device/tide/freight.h"
 #include "device/tide/parking.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -14,15 +15,17 @@
 typedef struct giver_rank {
   bool is_modest;  // it does not exceed its soft limit
   int32_t priority;
+  bool stays;            // it had better not come and go
   uint64_t steps_ahead;  // uses until it is expected
   uint64_t used_at;
   tide_pool number;
 } giver_rank;
 
 static giver_rank rank_of(tide__pool* pool) {
-  const tide__tag* const tag = tide__pool_tag_record(pool);
+  tide__tag* const tag = tide__pool_tag_record(pool);
   return (giver_rank){ .is_modest = tide__budget_excess(pool) == 0,
                        .priority = tide__budget_of(tag)->priority,
+                       .stays = tide__tag_stays(tag),
                        .steps_ahead = tide__tag_steps_ahead(tag),
                        .used_at = tide__tag_used_at(tag),
                        .number = pool->base.number };
@@ -33,6 +36,7 @@ static giver_rank rank_of(tide__pool* pool) {
 static bool rank_is_before(const giver_rank* a, const giver_rank* b) {
   if (a->is_modest != b->is_modest) return b->is_modest;
   if (a->priority != b->priority) return a->priority < b->priority;
+  if (a->stays != b->stays) return b->stays;
   if (a->steps_ahead != b->steps_ahead) return a->steps_ahead > b->steps_ahead;
   if (a->used_at != b->used_at) return a->used_at < b->used_at;
   return a->number < b->number;
@@ -53,7 +57,6 @@ static tide__pool* walk_next(const giving_walk* walk) {
   tide_device_cache* const device = walk->giving->device;
   tide__pool* best = NULL;
   giver_rank best_rank = { 0 };
-  tide__uses_expect(device);
   tide__mutex_lock(&device->pools_lock);
   tide__pool_base* base = tide__pools_first_locked(&device->pools);
   for (; base != NULL; base = tide__pools_after_locked(base)) {
@@ -178,15 +181,68 @@ static bool is_wanting(const tide__giving* giving, const tide__pool* pool) {
   return false;
 }
 
+// May a pool be parked when it is not in use?
+static bool pool_yields(tide_device_cache* device, tide__pool* pool) {
+  return tide__budget_of(tide__pool_tag_record(pool))->yields &&
+         tide__policy_of(device, pool) == &tide__policy_tide &&
+         tide__load_relaxed(&pool->backup) != TIDE_BACKUP_NONE;
+}
+
+// Finds out when pools are expected, and which of them stay, if `lack` is what gives way. What pools that
+// yield may have then is what they have and want now, without it.
+static void order_apply(const tide__giving* giving, tide__lack lack) {
+  tide_device_cache* const device = giving->device;
+  uint64_t capacity = 0;
+  tide__uses_expect(device);
+  tide__stays_begin(device);
+  if (tide__round_count(device) == 0) return;
+  tide__mutex_lock(&device->pools_lock);
+  tide__pool_base* base = tide__pools_first_locked(&device->pools);
+  for (; base != NULL; base = tide__pools_after_locked(base)) {
+    tide__pool* const pool = tide__pool_of(base);
+    tide__tag* const tag = tide__pool_tag_record(pool);
+    if (tag == NULL || !tide__tag_is_under(tag, lack.tag) || !pool_yields(device, pool)) continue;
+    const uint64_t reserved = tide__load_relaxed(&pool->reserved_bytes);
+    const uint64_t away = pool->parked != NULL ? pool->parked->bytes : 0;
+    if (tide__stays_add(tag, tide__max(reserved, away)))
+      capacity += is_wanting(giving, pool) ? away : reserved;
+  }
+  tide__mutex_unlock(&device->pools_lock);
+  tide__stays_end(device, capacity - tide__min(capacity, lack.bytes));
+}
+
+// What comes ahead takes nothing that is needed before it, or soon.
+static bool gives_ahead(const tide__ahead* ahead, tide__tag* tag) {
+  if (ahead->working != NULL && tide__tag_is_under(tag, ahead->working)) return false;
+  return tide__tag_steps_ahead(tag) > ahead->steps && !tide__tag_stays(tag);
+}
+
 // Parking a pool takes all of its memory, so guarantees must allow that.
 static bool park_takes_locked(const giving_walk* walk, tide__pool* pool) {
   tide_device_cache* const device = walk->giving->device;
-  const tide__tag* const tag = tide__pool_tag_record(pool);
+  const tide__ahead* const ahead = walk->giving->ahead;
+  tide__tag* const tag = tide__pool_tag_record(pool);
   const uint64_t reserved = tide__load_relaxed(&pool->reserved_bytes);
-  if (!tide__budget_of(tag)->yields || tide__tag_is_used(tag) || reserved == 0) return false;
+  if (!pool_yields(device, pool) || tide__tag_is_used(tag) || reserved == 0) return false;
   if (tide__pool_is_away(pool) || pool->base.has_scope || is_wanting(walk->giving, pool)) return false;
-  if (tide__policy_of(device, pool) != &tide__policy_tide) return false;
-  return tide__load_relaxed(&pool->backup) != TIDE_BACKUP_NONE && tide__budget_takeable(pool) >= reserved;
+  if (ahead != NULL && !gives_ahead(ahead, tag)) return false;
+  return tide__budget_takeable(pool) >= reserved;
+}
+
+// Can a pool be parked without waiting for work or copies?
+static bool pool_is_at_rest(tide_device_cache* device, tide__pool* pool) {
+  const tide__tag* tag = tide__pool_tag_record(pool);
+  const tide_error before = *tide_last_error();
+  bool is_at_rest = tide__load_relaxed(&pool->is_tracked) != 0 && tide__budget_of(tag)->is_constant;
+  const tide__relaxed relaxed = tide__relax_or_not(device->machine);
+  for (; tag != NULL && is_at_rest; tag = tag->parent) {
+    is_at_rest = !tag->is_done_unknown;
+    if (!is_at_rest || tag->done == NULL) continue;
+    if (tide_machine_event_query(device->machine, tag->done, &is_at_rest) != TIDE_OK) is_at_rest = false;
+  }
+  tide__relax_end(&relaxed);
+  tide__error_restore(&before);
+  return is_at_rest;
 }
 
 static bool pool_park(const tide__giving* giving, tide__pool* pool) {
@@ -223,17 +279,20 @@ bool tide__give_next(const tide__giving* giving, uint64_t* turn) {
   tide_device_cache* const device = giving->device;
   if (*turn == 0) *turn = ++device->give_turns;
   giving_walk walk = { .giving = giving, .takes = park_takes_locked, .turn = *turn };
-  walk.under = tide__giving_lack(giving).tag;
   for (;;) {
+    const tide__lack lack = tide__giving_lack(giving);
+    order_apply(giving, lack);
+    walk.under = lack.tag;
     tide__pool* const pool = walk_next(&walk);
     if (pool == NULL) return false;
-    const bool is_parked = pool_park(giving, pool);
+    const bool may_go = giving->ahead == NULL || giving->ahead->waits || pool_is_at_rest(device, pool);
+    const bool is_parked = may_go && pool_park(giving, pool);
     tide__pool_leave(device, pool);
+    if (!may_go) return false;
     if (is_parked) {
       idle_give_again(giving);
       return true;
     }
-    walk.under = tide__giving_lack(giving).tag;
   }
 }
 
@@ -243,6 +302,7 @@ static bool parking_may_do(const tide__giving* giving) {
   const tide__lack lack = tide__giving_lack(giving);
   const giving_walk walk = { .giving = giving };
   uint64_t bytes = 0;
+  order_apply(giving, lack);
   tide__mutex_lock(&device->pools_lock);
   tide__pool_base* base = tide__pools_first_locked(&device->pools);
   for (; base != NULL; base = tide__pools_after_locked(base)) {
@@ -258,8 +318,8 @@ static bool parking_may_do(const tide__giving* giving) {
 tide_status tide__give_way(const tide__giving* giving) {
   uint64_t turn = 0;
   if (tide__giving_lack(giving).bytes == 0) return TIDE_OK;
+  if (giving->ahead != NULL && !parking_may_do(giving)) return TIDE_OK;
   TIDE_TRY(idle_give_all(giving));
-  if (giving->is_ahead && !parking_may_do(giving)) return TIDE_OK;
   while (tide__giving_lack(giving).bytes > 0 && tide__give_next(giving, &turn)) continue;
   return TIDE_OK;
 }

@@ -8,6 +8,14 @@
 
 #include "device/tide/tide.h"
 
+// Memory that nobody has asked for yet. Others give way for it if they are expected later and do not stay,
+// and if that is enough.
+typedef struct tide__ahead {
+  uint64_t steps;            // uses until it is expected
+  const tide__tag* working;  // its work was queued just now, so it stays where it is; NULL: none
+  bool waits;                // for work and copies of those that give way
+} tide__ahead;
+
 // Who wants memory, and why others must give way.
 typedef struct tide__giving {
   tide_device_cache* device;
@@ -15,7 +23,7 @@ typedef struct tide__giving {
   size_t want_count;
   tide__tag* lowered;      // a tag whose limit was lowered; NULL: none
   uint64_t refused_bytes;  // the machine had no memory, although no budget is in the way; 0: it was not asked
-  bool is_ahead;           // nobody has asked for the memory yet: nothing is parked if that is not enough
+  const tide__ahead* ahead;  // NULL: somebody has asked for the memory
   const tide__call_context* context;
 } tide__giving;
 

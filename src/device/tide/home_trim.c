@@ -4,6 +4,7 @@
 // Gives handles of homes back that are wholly idle. The caller has the gate.
 #include <string.h>
 
+#include "device/park/park.h"
 #include "device/tide/home.h"
 
 // The handles that lie wholly in a block: from `first` to `end` - 1.
@@ -23,10 +24,13 @@ static handle_range block_handles(const tide__block* block) {
   return range;
 }
 
-// Waits until no work uses handles that are idle.
+// Waits until no work uses handles that are idle. Copies may still write to memory whose stream does not wait
+// for them.
 static tide_status handles_quiesce(tide_device_cache* device, const tide__segment* segment,
                                    handle_range range) {
+  const tide__pool* const pool = segment->lane->pool;
   bool is_own = true;
+  if (tide__pool_is_arriving(device, pool)) TIDE_TRY(tide__arrival_wait_for(device, pool->arrival_number));
   tide__mutex_lock(&segment->lane->lock);
   for (size_t i = range.first; i < range.end; i++) {
     const tide__handle* const handle = segment->home->handles[i];

@@ -139,6 +139,7 @@ static tide_status records_make(park_call* call) {
   for (size_t i = 0; i < call->list.count; i++) {
     call->parked[i] = tide__heap_alloc(heap, 1, sizeof(tide__parked));
     TIDE_REQUIRE(call->parked[i] != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of parked pools");
+    call->parked[i]->bytes = tide__load_relaxed(&call->list.pools[i]->reserved_bytes);
     call->parked[i]->unparks_on_request = call->order->unparks_on_request;
   }
   return TIDE_OK;

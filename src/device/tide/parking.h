@@ -38,10 +38,10 @@ typedef struct tide__unpark_order {
   size_t stream_count;
   bool waits;
   bool keeps_backup;
-  bool is_ahead;             // nobody has asked for the memory yet
-  bool is_for_streams;       // only the streams of the list wait for the contents
-  bool lacks_device_memory;  // set: no budget of a tag is in the way
-  tide__lost_block* lost;    // owned by the caller afterwards
+  const struct tide__ahead* ahead;  // NULL: somebody has asked for the memory
+  bool is_for_streams;              // only the streams of the list wait for the contents
+  bool lacks_device_memory;         // set: no budget of a tag is in the way
+  tide__lost_block* lost;           // owned by the caller afterwards
   size_t lost_count;
   size_t lost_capacity;
 } tide__unpark_order;

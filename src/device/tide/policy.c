@@ -458,10 +458,8 @@ static tide_status tide_recover(tide__request* request, tide__block** out) {
 // ---------------------------------------------------------------------------------------------------
 // Giving back
 
-// Returns the blocks of thread caches to their lanes, and unmaps views that no block is in. Copies may
-// still write to memory whose stream does not wait for them.
+// Returns the blocks of thread caches to their lanes, and unmaps views that no block is in.
 static tide_status tide_let_go(tide_device_cache* device, tide__pool* pool) {
-  if (tide__pool_is_arriving(device, pool)) TIDE_TRY(tide__arrival_wait_for(device, pool->arrival_number));
   if (pool == &device->default_pool) {
     tide__tcache_flush(device);
     TIDE_TRY(tide__external_synchronize(device));

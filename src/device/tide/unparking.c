@@ -80,7 +80,7 @@ static tide__giving giving_for(const unpark_call* call) {
   return (tide__giving){ .device = call->device,
                          .wants = call->wants,
                          .want_count = call->list.count,
-                         .is_ahead = call->order->is_ahead,
+                         .ahead = call->order->ahead,
                          .context = call->context };
 }
 
@@ -136,7 +136,7 @@ static tide_status freight_press(const unpark_call* call, tide__freight* freight
   giving.refused_bytes = tide__freight_away_bytes(freight);
   TIDE_TRY(idle_give_back(call));
   tide_status status = freight_fetch(call, freight, out);
-  if (status != TIDE_ERR_NO_MEMORY || !tide__budgets_exist(call->device) || call->order->is_ahead)
+  if (status != TIDE_ERR_NO_MEMORY || !tide__budgets_exist(call->device) || call->order->ahead != NULL)
     return status;
   TIDE_TRY(tide__give_idle(&giving, TIDE__GIVES_ALL));
   status = freight_fetch(call, freight, out);
