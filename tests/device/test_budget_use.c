@@ -139,6 +139,28 @@ DEVICE_TEST_OVER(test_use__a_released_block_does_not_come_back, tide_emulated) {
   network_end(d, &n);
 }
 
+// Contents that move to other addresses, and change their size, leave no backups behind.
+DEVICE_TEST_OVER(test_use__backups_do_not_become_more_and_more, tide_emulated) {
+  t_rng rng = t_rng_new(17);
+  network n;
+  network_init(m, d, &n, 2, false);
+  for (size_t step = 0; step < 40; ++step) {
+    for (size_t i = 0; i < LAYERS; ++i) {
+      known* const blocks = n.blocks[i];
+      T_OK(tide_device_use(d, n.tags[i], n.stream));
+      all_give(d, blocks, LAYER_BLOCKS);
+      T_OK(tide_device_trim(d, 0));
+      for (size_t k = 0; k < LAYER_BLOCKS; ++k) {
+        const size_t units = k == 0 ? 1 + t_rng_below(&rng, 2) : 1;
+        blocks[k] = known_new(m, d, n.pools[i], n.stream, units * UNIT, step + k);
+      }
+      T_OK(tide_device_done(d, n.tags[i], n.stream));
+    }
+    T_LE(stats_under(d, "net").backup_bytes, 3 * LAYERS * 4 * UNIT);
+  }
+  network_end(d, &n);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Counting and errors
 

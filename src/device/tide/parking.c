@@ -167,14 +167,37 @@ static bool freight_has(const tide__freight* freight, uint64_t address) {
   return false;
 }
 
-// The backup that was kept for the tag when these pools were unparked, or NULL.
-static tide__backup* backup_find(const park_call* call) {
+static bool pool_has(tide_device_cache* device, tide__pool* pool, uint64_t address) {
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    TIDE_LIST_EACH(it, &lane->segments) {
+      const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+      if (address - segment->address < segment->bytes) return true;
+    }
+  }
+  return false;
+}
+
+// Has no pool of its tag memory any more where its contents were?
+static bool backup_is_stale(tide_device_cache* device, const tide__backup* backup) {
+  tide__pool_cursor at = { 0 };
+  bool is_stale = true;
+  for (tide__pool* pool = NULL; (pool = tide__pool_next(device, &at)) != NULL;) {
+    if (!is_stale || backup->content_count == 0 || strcmp(tide__pool_tag(pool), backup->tag) != 0) continue;
+    is_stale = !pool_has(device, pool, backup->contents[0].address);
+  }
+  return is_stale;
+}
+
+// The backup that was kept for the tag when these pools were unparked, or one that nobody needs; NULL: none.
+static tide__backup* backup_find(const park_call* call, bool is_stale) {
   const tide__park_order* const order = call->order;
   tide__backup* backup = call->device->backups;
   for (; backup != NULL; backup = backup->next) {
     const bool is_idle = backup->users == 0 || (backup == order->backup && backup->users == 1);
     if (!is_idle || !backup->is_kept || backup->kind != order->wish.kind) continue;
     if (strcmp(backup->tag, order->wish.tag) != 0) continue;
+    if (is_stale && backup_is_stale(call->device, backup)) break;
     if (backup->content_count > 0 && freight_has(&call->freight, backup->contents[0].address)) break;
   }
   return backup;
@@ -192,13 +215,15 @@ static bool backup_is_same(const tide__backup* backup, const tide__freight* frei
 }
 
 // A backup for the contents: one that was kept for these pools or for the tag, if it is large enough, or a
-// new one. Contents that do not change are there already.
+// new one. Contents that do not change are there already. One that is not large enough ends, so that they do
+// not become more and more.
 static tide_status backup_get(park_call* call) {
   const tide__park_order* const order = call->order;
   const uint64_t bytes = tide__freight_content_bytes(&call->freight);
   if (order->wish.kind == TIDE_BACKUP_NONE || bytes == 0) return TIDE_OK;
-  tide__backup* const found = backup_find(call);
-  tide__backup* const kept = found != NULL ? found : order->backup;
+  tide__backup* const found = backup_find(call, false);
+  tide__backup* kept = found != NULL ? found : order->backup;
+  if (kept == NULL) kept = backup_find(call, true);
   call->is_saved = found != NULL && list_is_constant(call->list) && backup_is_same(found, &call->freight);
   if (kept != NULL && kept->bytes >= bytes) {
     call->backup = kept;
