@@ -326,6 +326,37 @@ DEVICE_TEST_OVER(test_use__layers_that_stay_are_spread_evenly, tide_emulated) {
   network_end(d, &n);
 }
 
+static void limit_layers(tide_device_cache* d, uint64_t units) {
+  tide_budget budget = yielding(0);
+  budget.limit = units * UNIT;
+  budget.is_constant = true;
+  budget_to(d, "net", budget);
+}
+
+// With 15 units one layer stays. When the limit is lowered to that again, another layer goes, although the
+// next use of this one is the furthest away.
+DEVICE_TEST_OVER(test_use__a_layer_that_stays_gives_way_last, tide_emulated) {
+  uint64_t parked[LAYERS];
+  size_t kept = 0;
+  network n;
+  network_init(m, d, &n, 4, true);
+  limit_layers(d, 15);
+  rounds_run(m, d, &n, 4);
+  rounds_count(m, d, &n, 5, parked);
+  while (kept < LAYERS && parked[kept] > 0) ++kept;
+  T_LT(kept, LAYERS);
+  limit_layers(d, 16);
+  rounds_run(m, d, &n, 2);
+  for (size_t i = 0; i <= kept; ++i) layer_run(m, d, &n, i);
+  T_EQ(reserved_under(d, "net"), 16 * UNIT);
+
+  limit_layers(d, 15);
+
+  T_LE(reserved_under(d, "net"), 15 * UNIT);
+  T_CHECK(!is_parked(d, n.tags[kept]));
+  network_end(d, &n);
+}
+
 DEVICE_TEST_OVER(test_use__priorities_decide_who_stays, tide_emulated) {
   uint64_t parked[LAYERS];
   network n;
