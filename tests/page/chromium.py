@@ -127,6 +127,7 @@ class Page:
         self.driver.get("about:blank")
         self.driver.get(address)
         self.wait(lambda: self.run("return document.documentElement.dataset.ready") == "true", "the data is read")
+        self.wait(lambda: self.run("return window.tidemark.link.waiting.size") == 0, "the data is shown")
 
     def run(self, code, *arguments):
         return self.driver.execute_script(code, *arguments)
