@@ -22,7 +22,7 @@
 //   1. idle memory of the request's own tag;
 //   2. idle memory of tags above their soft limit, down to it;
 //   3. idle memory of all;
-//   4. tags that yield are parked, pool by pool, and their contents are kept;
+//   4. tags that yield are parked, pool by pool, and their contents are kept; none if all are not enough;
 //   5. processes with which a ledger shares the device are asked: see "Other processes";
 //   6. callbacks are called: tide_device_observe_pressure();
 //   7. the request fails with TIDE_ERR_NO_MEMORY, and tide_device_last_oom() says what each step found.

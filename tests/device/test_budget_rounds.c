@@ -107,9 +107,14 @@ static uint64_t world_sum(budget_world* w, int tag, uint64_t more, uint64_t* out
   return all;
 }
 
+// What must go below a limit. A level above it that does not rise is none of the request's.
+static uint64_t excess(uint64_t now, uint64_t before, uint64_t limit) {
+  return now > before ? over(now, limit) : 0;
+}
+
 // The most special tag that is in the way of `more` for a tag (NONE: the default pool), TAGS for the
-// device, or NONE.
-static int world_lack(budget_world* w, int tag, uint64_t more) {
+// device, or NONE; and how much must go.
+static int world_lack(budget_world* w, int tag, uint64_t more, uint64_t* out_units) {
   uint64_t basis[TAGS];
   uint64_t before = 0;
   uint64_t after = 0;
@@ -118,10 +123,12 @@ static int world_lack(budget_world* w, int tag, uint64_t more) {
   const uint64_t all = world_sum(w, tag, more, &after);
   for (int i = tag; i != NONE; i = w->tags[i].parent) {
     const uint64_t limit = units(w->tags[i].budget.limit);
-    if (over(w->tags[i].all, limit) > 0 || over(w->tags[i].basis, most_of(limit, basis[i])) > 0) return i;
+    *out_units = most_of(over(w->tags[i].all, limit), excess(w->tags[i].basis, basis[i], limit));
+    if (*out_units > 0) return i;
   }
   const uint64_t limit = w->limit != UINT64_MAX ? w->limit : w->total;
-  return over(all, limit) > 0 || over(after, most_of(limit, before)) > 0 ? TAGS : NONE;
+  *out_units = most_of(over(all, limit), excess(after, before, limit));
+  return *out_units > 0 ? TAGS : NONE;
 }
 
 static const tide_budget* budget_for(const budget_world* w, int tag) {
@@ -155,26 +162,26 @@ typedef struct giving {
   int held;     // was in use meanwhile; NONE: none
 } giving;
 
-// Might a tag still have given way?
-static bool might_give(const budget_world* w, int tag, giving g) {
+// What a tag might still have given. Idle memory has gone; a pool is parked as a whole.
+static uint64_t might_give(const budget_world* w, int tag, giving g) {
   const tag_model* const t = &w->tags[tag];
-  if (t->is_parked || (g.lack != TAGS && !is_under(w, tag, g.lack))) return false;
+  if (t->is_parked || (g.lack != TAGS && !is_under(w, tag, g.lack))) return 0;
   const uint64_t most = takeable(w, tag, g.asker);
-  if (t->reserved > t->live && most > 0) return true;
+  if (t->reserved > t->live && most > 0) return UINT32_MAX;
   const bool is_held = is_in_use(w, tag) || (g.held != NONE && is_under(w, tag, g.held)) || tag == g.wanting;
-  return budget_for(w, tag)->yields && !is_held && t->reserved > 0 && most >= t->reserved;
+  return budget_for(w, tag)->yields && !is_held && most >= t->reserved ? t->reserved : 0;
 }
 
-// Checks that a refusal was right.
+// Checks that a refusal was right: all that might still have given way is too little.
 static bool refusal_is_right(budget_world* w, int asker, uint64_t more, int held) {
   uint64_t basis = 0;
-  const int lack = world_lack(w, asker, more);
+  uint64_t lacking = 0;
+  uint64_t might = 0;
+  const int lack = world_lack(w, asker, more, &lacking);
   if (lack == NONE) return false;
   (void)world_sum(w, NONE, 0, &basis);
-  for (int i = 0; i < TAGS; ++i) {
-    if (might_give(w, i, (giving){ asker, asker, lack, held })) return false;
-  }
-  return true;
+  for (int i = 0; i < TAGS; ++i) might += might_give(w, i, (giving){ asker, asker, lack, held });
+  return might < lacking;
 }
 
 // May memory of a tag have gone for the tag itself? A guarantee protects against other tags only: a pool is
@@ -288,7 +295,7 @@ static void world_budget(budget_world* w) {
   t->ceiling = UINT64_MAX;
   world_look(w, i);
   if (t->all <= units(t->budget.limit)) return;
-  for (int k = 0; k < TAGS; ++k) T_CHECK(!might_give(w, k, (giving){ i, NONE, i, NONE }));
+  for (int k = 0; k < TAGS; ++k) T_EQ(might_give(w, k, (giving){ i, NONE, i, NONE }), 0);
 }
 
 static void world_limit(budget_world* w) {

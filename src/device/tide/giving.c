@@ -275,8 +275,28 @@ static void idle_give_again(const tide__giving* giving) {
   tide__error_restore(&before);
 }
 
+// May pools that yield be enough? Guarantees that several of them share are not looked at.
+static bool parking_may_do(const tide__giving* giving) {
+  tide_device_cache* const device = giving->device;
+  const tide__lack lack = tide__giving_lack(giving);
+  const giving_walk walk = { .giving = giving };
+  uint64_t bytes = 0;
+  order_apply(giving, lack);
+  tide__mutex_lock(&device->pools_lock);
+  tide__pool_base* base = tide__pools_first_locked(&device->pools);
+  for (; base != NULL; base = tide__pools_after_locked(base)) {
+    tide__pool* const pool = tide__pool_of(base);
+    tide__tag* const tag = tide__pool_tag_record(pool);
+    if (tag == NULL || !tide__tag_is_under(tag, lack.tag) || !park_takes_locked(&walk, pool)) continue;
+    bytes += tide__load_relaxed(&pool->reserved_bytes);
+  }
+  tide__mutex_unlock(&device->pools_lock);
+  return bytes >= lack.bytes;
+}
+
 bool tide__give_next(const tide__giving* giving, uint64_t* turn) {
   tide_device_cache* const device = giving->device;
+  if (*turn == 0 && giving->lowered == NULL && !parking_may_do(giving)) return false;
   if (*turn == 0) *turn = ++device->give_turns;
   giving_walk walk = { .giving = giving, .takes = park_takes_locked, .turn = *turn };
   for (;;) {
@@ -294,25 +314,6 @@ bool tide__give_next(const tide__giving* giving, uint64_t* turn) {
       return true;
     }
   }
-}
-
-// Is it likely that pools that yield are enough? Guarantees that several of them share are not looked at.
-static bool parking_may_do(const tide__giving* giving) {
-  tide_device_cache* const device = giving->device;
-  const tide__lack lack = tide__giving_lack(giving);
-  const giving_walk walk = { .giving = giving };
-  uint64_t bytes = 0;
-  order_apply(giving, lack);
-  tide__mutex_lock(&device->pools_lock);
-  tide__pool_base* base = tide__pools_first_locked(&device->pools);
-  for (; base != NULL; base = tide__pools_after_locked(base)) {
-    tide__pool* const pool = tide__pool_of(base);
-    tide__tag* const tag = tide__pool_tag_record(pool);
-    if (tag == NULL || !tide__tag_is_under(tag, lack.tag) || !park_takes_locked(&walk, pool)) continue;
-    bytes += tide__load_relaxed(&pool->reserved_bytes);
-  }
-  tide__mutex_unlock(&device->pools_lock);
-  return bytes >= lack.bytes;
 }
 
 tide_status tide__give_way(const tide__giving* giving) {

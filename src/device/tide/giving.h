@@ -36,7 +36,8 @@ tide__lack tide__giving_lack(const tide__giving* giving);
 // way, also idle memory of the default pool, after waiting for all work.
 tide_status tide__give_idle(const tide__giving* giving, tide__giver giver);
 // Parks one pool that yields, and gives back idle memory where another tag is in the way now; false if
-// there is none. A pool that cannot be parked is passed over, until the next giving. `*turn` is 0 at first.
+// there is none, or if all of them together are not enough. A pool that cannot be parked is passed over,
+// until the next giving. `*turn` is 0 at first.
 bool tide__give_next(const tide__giving* giving, uint64_t* turn);
 // All of these, until enough has gone. Errors are those of the machine: too little memory is none.
 tide_status tide__give_way(const tide__giving* giving);
