@@ -2,7 +2,8 @@
 // Copyright the Tidemark authors
 //
 // Tidemark: quotas. Processes of one user share the memory of a device by a ledger: a small file that they
-// map, without a daemon. Each member of a ledger has a quota: a guarantee, a limit and a priority.
+// map. No daemon is needed. A process that joins a ledger is a member. It has a quota: a guarantee, a limit
+// and a priority. To take is to count bytes as held by a member, and to give is to count them as free again.
 //
 //   tide_quota_options options = TIDE_QUOTA_OPTIONS_INIT;
 //   options.ledger = "gpu0";
@@ -14,17 +15,17 @@
 //   if (status == TIDE_OK) status = tide_quota_give(quota, 1 << 30);  // after it went back to the machine
 //   tide_quota_leave(quota);
 //
-// A quota never calls a machine or an allocator: an allocator calls take and give, and frees memory when its
-// function on_ask is called. A ledger counts units of 4 KiB: what a member holds is rounded up, totals and
+// A quota never calls a machine or an allocator. An allocator calls take and give, and frees memory when its
+// function on_ask is called. A ledger counts in units of 4 KiB: what a member holds is rounded up, totals and
 // limits are rounded down. The rules:
 // - [Q1] All members together never hold more than the total. There is no slack.
 // - [Q2] No member holds more than its limit, unless the limit was lowered below what it held.
-// - [Q3] Nobody is asked to go below its guarantee, and a take beyond a member's own guarantee leaves room
+// - [Q3] No member is asked to go below its guarantee, and a take beyond a member's own guarantee leaves room
 //   for the unused guarantees of all others. The guarantees together are at most the total.
-// - [Q4] A member that needs more asks the others: first to trim idle memory, the lowest priority first, then
-//   to park memory, which only members of the same or a lower priority are asked for. It waits for a stated
-//   time at most. A member that does not answer is passed over.
-// - [Q5] What a member held is free when its process has ended, also by SIGKILL at any moment.
+// - [Q4] A member that needs more asks the others: first to trim, that is to give back idle memory, the
+//   lowest priority first; then to park memory, which only members of the same or a lower priority are asked
+//   to do. It waits for a stated time at most. A member that does not answer is passed over.
+// - [Q5] What a member held is free when its process has ended, even if SIGKILL ended it, at any moment.
 //
 // A ledger is named by a word, such as "gpu0", or by an absolute path. The file of a word lies in
 // /dev/shm/tidemark-UID. It must be a regular file of this user with mode 0600, and no link; its folder must
@@ -37,10 +38,10 @@
 
 TIDE_BEGIN_DECLS
 
-#define TIDE_QUOTA_MEMBERS 32  // that a ledger has room for
+#define TIDE_QUOTA_MEMBERS 32  // the most members of a ledger
 #define TIDE_QUOTA_NAME 32     // size of the name of a member, with its end
 #define TIDE_QUOTA_LEDGER 512  // size of the name or path of a ledger, with its end
-#define TIDE_QUOTA_MOST_BYTES ((UINT64_C(1) << 48) - 8192)  // that a total or a quota can be
+#define TIDE_QUOTA_MOST_BYTES ((UINT64_C(1) << 48) - 8192)  // the most of a total or a quota
 #define TIDE_QUOTA_PRIORITY 1000                            // priorities lie between -1000 and 1000
 
 // ---------------------------------------------------------------------------------------------------
@@ -59,15 +60,16 @@ typedef struct tide_quota_ask {
   uint64_t bytes;        // wanted from this member; never more than it holds above its guarantee
   tide_quota_step step;  // how far it should go
   int32_t priority;      // of the member that asks
-  // Of the member that asks. 0: nobody asks; the limit or the total was lowered.
+  // Of the member that asks. 0: no member asks; the limit or the total was lowered.
   int64_t pid;
   char name[TIDE_QUOTA_NAME];
 } tide_quota_ask;
 
 // Frees memory: gives it back to the machine and calls tide_quota_give(), as far as it can. It is called on
-// the helper thread if there is one, otherwise inside take, give and poll on their thread; never on two
-// threads at a time. Inside a take that waits it is called with TIDE_QUOTA_TRIM only. It must not leave the
-// ledger, and a tide_quota_take() inside it does not wait. `ask` is valid during the call.
+// the helper thread if there is one. Otherwise it is called inside take, give and poll, on the thread that
+// calls them. It is never called on two threads at a time. Inside a take that waits, it is called with
+// TIDE_QUOTA_TRIM only. It must not leave the ledger, and a tide_quota_take() inside it does not wait. `ask`
+// is valid during the call.
 typedef void (*tide_quota_ask_fn)(void* user, const tide_quota_ask* ask);
 
 typedef struct tide_quota_options {
@@ -78,11 +80,11 @@ typedef struct tide_quota_options {
   uint64_t total_bytes;      // of the ledger if it is made now; 0: it must exist
   uint64_t guarantee_bytes;  // at most the limit
   uint64_t limit_bytes;      // TIDE_NO_LIMIT: the total alone
-  uint64_t wait_ns;          // that a take waits for others at most; 0: it never asks or waits
+  uint64_t wait_ns;          // how long a take waits for others at most; 0: it never asks or waits
   tide_quota_ask_fn on_ask;  // NULL: this member frees nothing for others
   void* user;                // borrowed until the member has left
   const tide_heap* heap;     // NULL: malloc and free
-  bool has_helper;           // a thread answers at once; otherwise the next take, give or poll does
+  bool has_helper;           // a helper thread answers at once; otherwise the next take, give or poll does
 } tide_quota_options;
 
 #define TIDE_QUOTA_OPTIONS_INIT                                                                            \
@@ -95,9 +97,9 @@ typedef struct tide_quota_options {
 
 // Joins a ledger, and makes it if it does not exist and a total is given. A ledger that exists keeps its
 // total. A process may join several times; each time it is another member. If others hold more than the new
-// guarantee leaves, the join succeeds, and the guarantee is complete when they have given enough back.
+// guarantee leaves, the join still succeeds. The guarantee is complete when they have given enough back.
 // Errors: TIDE_ERR_ARGUMENT. TIDE_ERR_STATE, with an errno as `native`: the file cannot be used or made, is a
-//         link, belongs to another user or is open to others; or a process that is stopped holds its lock.
+//         link, belongs to another user or is open to others; or a stopped process holds its lock.
 //         TIDE_ERR_FORMAT: the file is no ledger, or is damaged. TIDE_ERR_UNSUPPORTED: its format has another
 //         version. TIDE_ERR_LIMIT: it is full, or the guarantees would exceed the total.
 //         TIDE_ERR_NO_MEMORY.
@@ -105,34 +107,35 @@ typedef struct tide_quota_options {
 TIDE_API TIDE_NODISCARD tide_status tide_quota_join(const tide_quota_options* options, tide_quota** out);
 
 // Leaves the ledger: all that the member held is free for others. No other call may be in progress. In a
-// child of fork() it frees the child's copy only. NULL is a no-op.
+// child of fork() it only frees the child's copy. NULL is a no-op.
 TIDE_API void tide_quota_leave(tide_quota* quota);
 
-// Counts `bytes` as held by this member, before they are taken from the machine. If they are not free, asks
-// the others and waits for up to `wait_ns`. While higher priorities wait, or earlier members of the same one,
-// their memory is not taken away. If the machine then fails, call tide_quota_give().
+// Takes: counts `bytes` as held by this member, before they come from the machine. If they are not free, asks
+// the others and waits for up to `wait_ns`. Waiting members of a higher priority go first, and so do those of
+// the same priority that have waited longer: what they wait for is not taken. If the machine then fails, call
+// tide_quota_give().
 // Errors: TIDE_ERR_LIMIT: beyond the member's own limit, or more than the guarantees of others ever leave.
 //         TIDE_ERR_NO_MEMORY: others hold it, and did not give enough back in time. TIDE_ERR_STATE in a child
 //         of fork(), or if the file was removed and cannot be made again. TIDE_ERR_ARGUMENT.
-// Cost:   a system call and a look at all members, some two microseconds; waiting aside.
+// Cost:   a system call and a look at all members, some two microseconds, plus the time that it waits.
 // Threads: any.
 TIDE_API TIDE_NODISCARD tide_status tide_quota_take(tide_quota* quota, uint64_t bytes);
 
-// The same without asking and without waiting, whatever `wait_ns` is. It calls no function of the program, so
-// it may be called with locks held that on_ask takes.
+// The same without asking and without waiting, whatever `wait_ns` is. It calls no function of the program. So
+// the caller may hold locks that on_ask takes.
 TIDE_API TIDE_NODISCARD tide_status tide_quota_take_now(tide_quota* quota, uint64_t bytes);
 
-// Counts `bytes` as free again, after they went back to the machine, and wakes members that wait.
+// Gives: counts `bytes` as free again, after they went back to the machine, and wakes members that wait.
 // Errors: TIDE_ERR_ARGUMENT for more bytes than are held; TIDE_ERR_STATE in a child of fork().
 // Threads: any.
 TIDE_API tide_status tide_quota_give(tide_quota* quota, uint64_t bytes);
 
-// The bytes that a take could have now, without asking or waiting. Others may take them before. 0 in a child
-// of fork(), and if the file cannot be used. Costs as a take. Threads: any.
+// The bytes that a take could have now, without asking or waiting. Others may take them first. 0 in a child
+// of fork(), and if the file cannot be used. Costs as much as a take. Threads: any.
 TIDE_API uint64_t tide_quota_room(tide_quota* quota);
 
-// Answers others that ask this member, if there are any. For a member without a helper that seldom takes or
-// gives. Costs two loads if nobody asks. Threads: any.
+// Answers members that ask this one, if there are any. It is for a member without a helper that seldom takes
+// or gives. Costs two loads if nobody asks. Threads: any.
 TIDE_API void tide_quota_poll(tide_quota* quota);
 
 // ---------------------------------------------------------------------------------------------------
@@ -149,7 +152,7 @@ typedef struct tide_quota_ledger {
   bool is_damaged;  // some values could not be read; members repair them at their next take or give
 } tide_quota_ledger;
 
-// A member of a ledger. Values of different members may be of slightly different times.
+// A member of a ledger. Values of different members may be from slightly different times.
 typedef struct tide_quota_member {
   int64_t pid;             // in its own PID namespace
   uint64_t pid_namespace;  // 0: not known
@@ -162,7 +165,7 @@ typedef struct tide_quota_member {
   uint64_t peak_bytes;
   uint64_t guarantee_bytes;
   uint64_t limit_bytes;   // TIDE_NO_LIMIT: none
-  uint64_t wanted_bytes;  // that it waits for now
+  uint64_t wanted_bytes;  // what it waits for now
   uint64_t num_waits;     // takes that had to wait
   uint64_t num_failures;  // takes that others made fail
   uint64_t given_bytes;   // freed because others asked
@@ -187,11 +190,12 @@ TIDE_API TIDE_NODISCARD tide_status tide_quota_make(const char* ledger, uint64_t
 // tide_quota_read().
 TIDE_API TIDE_NODISCARD tide_status tide_quota_remove(const char* ledger);
 
-// Sets the total of a ledger. If the members hold more, they are asked to free it, the lowest priority first;
-// nothing is taken from them. Errors: TIDE_ERR_LIMIT if the guarantees exceed it; as tide_quota_read().
+// Sets the total of a ledger. If the members hold more, they are asked to free the difference, the lowest
+// priority first; nothing is taken from them. Errors: TIDE_ERR_LIMIT if the guarantees exceed it; as
+// tide_quota_read().
 TIDE_API TIDE_NODISCARD tide_status tide_quota_set_total(const char* ledger, uint64_t total_bytes);
 
-// The shares of a member. The fields that `set` names are changed.
+// The shares of a member: its guarantee, limit and priority. The fields that `set` names are changed.
 #define TIDE_QUOTA_SET_GUARANTEE 1u
 #define TIDE_QUOTA_SET_LIMIT 2u
 #define TIDE_QUOTA_SET_PRIORITY 4u
@@ -204,10 +208,10 @@ typedef struct tide_quota_shares {
 } tide_quota_shares;
 #define TIDE_QUOTA_SHARES_INIT TIDE_SIZED(tide_quota_shares)
 
-// Sets shares of the members of a ledger that have this pid, at run time. A limit below what a member holds
-// makes it free memory; nothing is taken from it. Errors: TIDE_ERR_HANDLE if no member has the pid;
-// TIDE_ERR_LIMIT if the guarantees would exceed the total; TIDE_ERR_ARGUMENT, also for a guarantee above the
-// limit; as tide_quota_read().
+// Sets shares of the members of a ledger that have this pid, at run time. If a limit is below what a member
+// holds, the member is asked to free memory; nothing is taken from it. Errors: TIDE_ERR_HANDLE if no member
+// has the pid; TIDE_ERR_LIMIT if the guarantees would exceed the total; TIDE_ERR_ARGUMENT, also for a
+// guarantee above the limit; as tide_quota_read().
 TIDE_API TIDE_NODISCARD tide_status tide_quota_set_shares(const char* ledger, int64_t pid,
                                                           const tide_quota_shares* shares);
 
