@@ -31,8 +31,8 @@
 // If the limit of a tag is in the way, only memory of this tag and the tags below it can help, and only that
 // gives way. Unparking, and tide_device_use(), make room in the same way. In a capture nothing gives way.
 //
-// Giving way needs the policy `tide`. With the policy `torch`, and for plain pools, limits and guarantees
-// hold, and nothing is parked.
+// Parking needs the policy `tide`. With the policy `torch`, and for plain pools, limits and guarantees hold,
+// idle memory is given back, and nothing is parked.
 #ifndef TIDEMARK_BUDGET_H
 #define TIDEMARK_BUDGET_H
 
@@ -51,9 +51,9 @@ typedef struct tide_budget {
   int32_t priority;
   uint64_t limit;       // no request makes the tag exceed it; TIDE_NO_LIMIT: none
   uint64_t soft_limit;  // above it, memory of the tag gives way before that of others; TIDE_NO_LIMIT: none
-  // Giving way never leaves the tag with less. What the tag does not use of it stays free: requests of
-  // others leave room for it under the limits of the tags above, and under the limit of the device or, if
-  // that has none, its total memory. At most `limit`.
+  // Giving way for other tags never leaves the tag with less. What the tag does not use of it stays free:
+  // requests of others leave room for it under the limits of the tags above, and under the limit of the
+  // device or, if that has none, its total memory. At most `limit`.
   uint64_t guarantee;
   // Pools of the tag may be parked while they are not in use: call tide_device_use() before work with their
   // memory, and tide_device_done() after it. Pools that cannot be parked, those with an open scope, and
@@ -92,7 +92,7 @@ typedef struct tide_budget_stats {
   uint64_t claimed_bytes;
   // Sums since the allocator was made, of the tag and those below it.
   uint64_t parked_count;   // pools that were parked to give way
-  uint64_t fetched_count;  // pools that tide_device_use() brought back
+  uint64_t fetched_count;  // pools that were brought back for a use
   uint64_t ahead_count;    // of these, pools that were fetched ahead of their use
   uint64_t sent_bytes;     // copied to backups when pools were parked
   uint64_t fetched_bytes;  // copied back
@@ -131,7 +131,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_budget_stats(tide_device_cache* 
 //         an error the tag is not in use.
 TIDE_API TIDE_NODISCARD tide_status tide_device_use(tide_device_cache* device, const char* tag,
                                                     tide_stream stream);
-// Ends a use. The memory may give way when the work that was queued on the device has passed. What is
+// Ends a use. The memory may give way when the work that was queued before on `stream` has passed. What is
 // expected next is fetched ahead. For that, the call may wait for the work of earlier uses of other tags, but
 // not for that of this one.
 // Errors: TIDE_ERR_STATE if the tag is not in use; TIDE_ERR_ARGUMENT.
@@ -176,7 +176,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_observe_pressure(tide_device_cac
 // `on_ask` and `user` of the options must be NULL. The thread exists whatever `has_helper` says.
 // Errors: TIDE_ERR_STATE if the cache is a member already; TIDE_ERR_NO_MEMORY if the ledger has no room for
 //         what the cache has already reserved; as tide_quota_join().
-// Cost:   two calls of the ledger for each piece of memory that comes from the machine, 3 us each. Requests
+// Cost:   a take and a give for each piece of memory that comes from the machine, 3 us together. Requests
 //         that find cached memory cost the same as without a ledger.
 TIDE_API TIDE_NODISCARD tide_status tide_device_join(tide_device_cache* device,
                                                      const tide_quota_options* options);

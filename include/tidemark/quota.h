@@ -18,7 +18,7 @@
 // A quota never calls a machine or an allocator. An allocator calls take and give, and frees memory when its
 // function on_ask is called. A ledger counts in units of 4 KiB: what a member holds is rounded up, totals and
 // limits are rounded down. The rules:
-// - [Q1] All members together never hold more than the total. There is no slack.
+// - [Q1] No take makes all members together hold more than the total. There is no slack.
 // - [Q2] No member holds more than its limit, unless the limit was lowered below what it held.
 // - [Q3] No member is asked to go below its guarantee, and a take beyond a member's own guarantee leaves room
 //   for the unused guarantees of all others. The guarantees together are at most the total.
@@ -52,7 +52,7 @@ typedef struct tide_quota tide_quota;
 // What a member is asked to free.
 typedef enum tide_quota_step {
   TIDE_QUOTA_TRIM = 1,  // memory that nothing uses
-  TIDE_QUOTA_PARK = 2   // also memory in use whose contents can be moved elsewhere
+  TIDE_QUOTA_PARK = 2   // also memory that is handed out and whose contents can be moved elsewhere
 } tide_quota_step;
 
 // A request to free memory.
