@@ -47,7 +47,7 @@ endfunction()
 set(TIDEMARK_TESTS_OF_ONE_THREAD prop_graph prop_ledger replay_fuzz_graph replay_fuzz_json
     replay_fuzz_minimalloc replay_fuzz_native replay_fuzz_options replay_fuzz_pickle replay_fuzz_pinned
     replay_fuzz_problem replay_fuzz_profile_plan replay_fuzz_rmm test_action test_base test_bins test_chrome
-    test_budgets test_cpu_badinput test_cpu_fill test_crowds test_curve test_cut test_display test_dry test_emit test_folded test_format test_frames
+    test_budget_pace test_budgets test_cpu_badinput test_cpu_fill test_crowds test_curve test_cut test_display test_dry test_emit test_folded test_format test_frames
     test_graph_in_place test_graph_layout test_graph_lifetimes test_graph_roles test_help test_incremental test_json
     test_ledger test_lifetimes test_limit test_magazine test_memory_raw test_minimalloc test_native test_native_damage test_optimum
     test_open test_options test_parks test_pickle test_plan_pools test_planner_checks test_planner_faults test_planner_outputs

@@ -178,7 +178,8 @@ static tide_trace* read_from_start(FILE* file) {
   tide_trace* trace = NULL;
   T_EQ(lseek(fileno(file), 0, SEEK_SET), 0);
   T_OK(tide_trace_read(&source, NULL, &trace));
-  T_EQ(fclose(file), 0);
+  const int status = fclose(file);
+  T_EQ(status, 0);
   return trace;
 }
 

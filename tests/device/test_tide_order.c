@@ -869,7 +869,7 @@ static uint64_t refused_calls(const tide_machine* m) {
 // A call on a stream that is gone fails; with cuda it crashes.
 ORDER_TEST(test_tide__no_call_is_made_on_a_stream_that_is_gone) {
   const tide_stream keeper = known_new(m, d);
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 100; ++i) {
     const tide_stream passing = side_new(m);
     const tide_block block = take(d, passing, (size_t)(4 + i % 25) * MIB);
     paint(m, passing, block, (uint8_t)i, MIB);
