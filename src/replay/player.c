@@ -132,21 +132,22 @@ static tide_status run_report(const plain_run* run) {
   return TIDE_OK;
 }
 
+// What is due before the next step.
+static tide_status run_due(plain_run* run) {
+  TIDE_TRY(run_empty(run));
+  TIDE_TRY(run_park(run));
+  return run_use(run);
+}
+
 static tide_status run_play(plain_run* run, tide_replay_result* result) {
   while (!run_is_over(run)) {
-    TIDE_TRY(run_empty(run));
-    TIDE_TRY(run_park(run));
-    TIDE_TRY(run_use(run));
+    TIDE_TRY(run_due(run));
     TIDE_TRY(tide__meter_tick(&run->meter, run->at, result));
     TIDE_TRY(run_stretch(run, run_next(run)));
     TIDE_TRY(run_look(run));
     TIDE_TRY(run_report(run));
   }
-  if (run->at == run->replay->script.step_count) {
-    TIDE_TRY(run_empty(run));
-    TIDE_TRY(run_park(run));
-    TIDE_TRY(run_use(run));
-  }
+  if (run->at == run->replay->script.step_count) TIDE_TRY(run_due(run));
   TIDE_TRY(tide__budgets_finish(&run->stage, result));
   result->parks = run->park;
   return tide__meter_finish(&run->meter, run->at, result);

@@ -188,10 +188,12 @@ tide_status tide_trace_get_tag(const tide_trace* trace, size_t number, tide_trac
   tide_trace_tag tag = tag_default();
   TIDE_TRY(tide__sized_check("trace_get_tag", out, sizeof *out));
   tide__sized_clear(out);
-  TIDE_REQUIRE(trace != NULL && number < tide_trace_tag_count(trace), TIDE_ERR_ARGUMENT,
+  const tide_value none = { .kind = TIDE_VALUE_NONE };
+  const tide_value list = trace != NULL ? tags_list(trace) : none;
+  TIDE_REQUIRE(list.items != NULL && number < list.count, TIDE_ERR_ARGUMENT,
                "trace_get_tag: there is no trace, or no tag %zu in it", number);
   const tide_intern* const names = tide_trace_names(trace);
-  const uint32_t dict = (uint32_t)tags_list(trace).items[number];
+  const uint32_t dict = (uint32_t)list.items[number];
   const tide_value path = tide_intern_value(names, key_find(names, dict, tag_key));
   if (path.kind == TIDE_VALUE_TEXT && path.text != 0) tag.tag = tide_intern_text(names, path.text, NULL);
   for (size_t i = 0; i < FIELDS; i++) {
