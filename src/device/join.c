@@ -9,11 +9,6 @@
 // ---------------------------------------------------------------------------------------------------
 // Others ask
 
-static uint64_t given_since(tide_device_cache* device, uint64_t before) {
-  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
-  return before - tide__min(before, reserved);
-}
-
 // Idle memory that no work holds goes first, because waiting for work holds the gate.
 static tide_status ask_serve(tide_device_cache* device, const tide_quota_ask* ask,
                              const tide__call_context* context) {
@@ -22,13 +17,13 @@ static tide_status ask_serve(tide_device_cache* device, const tide_quota_ask* as
   uint64_t turn = 0;
   TIDE_TRY(tide__reclaim_some(device, ask->bytes, context));
   for (tide__giver giver = TIDE__GIVES_EXCESS; giver <= TIDE__GIVES_ALL; giver++) {
-    const uint64_t given = given_since(device, before);
+    const uint64_t given = tide__given_since(device, before);
     if (given >= ask->bytes) return TIDE_OK;
     giving.refused_bytes = ask->bytes - given;
     TIDE_TRY(tide__give_idle(&giving, giver));
   }
   if (ask->step != TIDE_QUOTA_PARK) return TIDE_OK;
-  while (given_since(device, before) < ask->bytes && tide__give_next(&giving, &turn)) continue;
+  while (tide__given_since(device, before) < ask->bytes && tide__give_next(&giving, &turn)) continue;
   return TIDE_OK;
 }
 

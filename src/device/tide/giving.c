@@ -128,7 +128,7 @@ static tide__lack lack_after(const tide__giving* giving, uint64_t given) {
   return lack;
 }
 
-static uint64_t given_since(tide_device_cache* device, uint64_t before) {
+uint64_t tide__given_since(tide_device_cache* device, uint64_t before) {
   const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
   return before > reserved ? before - reserved : 0;
 }
@@ -137,7 +137,7 @@ static uint64_t given_since(tide_device_cache* device, uint64_t before) {
 static tide_status pools_give_idle(const tide__giving* giving, tide__giver giver, uint64_t before) {
   tide_device_cache* const device = giving->device;
   giving_walk walk = { .giving = giving, .takes = idle_takes_locked, .giver = giver };
-  tide__lack lack = lack_after(giving, given_since(device, before));
+  tide__lack lack = lack_after(giving, tide__given_since(device, before));
   while (lack.bytes > 0) {
     if (walk.turn == 0 || walk.under != lack.tag) walk.turn = ++device->give_turns;
     walk.under = lack.tag;
@@ -146,7 +146,7 @@ static tide_status pools_give_idle(const tide__giving* giving, tide__giver giver
     const tide_status status = pool_give_idle(&walk, pool, lack.bytes);
     tide__pool_leave(device, pool);
     TIDE_TRY(status);
-    lack = lack_after(giving, given_since(device, before));
+    lack = lack_after(giving, tide__given_since(device, before));
   }
   return TIDE_OK;
 }

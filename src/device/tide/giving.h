@@ -30,6 +30,8 @@ typedef struct tide__giving {
 // Whose idle memory goes.
 typedef enum tide__giver { TIDE__GIVES_OWN, TIDE__GIVES_EXCESS, TIDE__GIVES_ALL } tide__giver;
 
+// How much less is reserved than before.
+uint64_t tide__given_since(tide_device_cache* device, uint64_t before);
 // How much must go now, and where.
 tide__lack tide__giving_lack(const tide__giving* giving);
 // Gives back idle memory of pools with tags, as much as is needed. With TIDE__GIVES_ALL and no tag in the
