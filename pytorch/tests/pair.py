@@ -77,6 +77,7 @@ def made_model(torch, tide):
     for number in range(LAYERS):
         with tide.region(f"model/{number}"):
             layers.append(torch.nn.Linear(WIDTH, WIDTH, bias=False, device="cuda", dtype=torch.float16))
+        tide.use_in(layers[-1], f"model/{number}")
     return layers
 
 
@@ -86,7 +87,7 @@ def content(tensor):
     return ctypes.string_at(copy.data_ptr(), copy.nbytes)
 
 
-def answer(torch, tide, layers, prompt):
+def answer(torch, layers, prompt):
     """The digest of an answer, whose steps depend on all before. Only the model yields."""
     generator = torch.Generator("cuda").manual_seed(prompt)
     given = torch.randn(ROWS, WIDTH, generator=generator, device="cuda", dtype=torch.float16)
@@ -94,9 +95,8 @@ def answer(torch, tide, layers, prompt):
     digest = hashlib.sha256()
     for number in range(STEPS):
         cache[number] = given
-        with tide.use("model"):
-            for layer in layers:
-                given = torch.tanh(2 * layer(given))  # of the same magnitude after many layers
+        for layer in layers:
+            given = torch.tanh(2 * layer(given))  # of the same magnitude after many layers
         given = given + cache[:number + 1].mean(dim=0).half()
         digest.update(content(given[number]))
     digest.update(content(given))
@@ -114,7 +114,7 @@ def generate(torch, tide, seconds):
     begin, count = started(), 0
     with torch.no_grad():
         while count < PROMPTS or time.monotonic() - begin < seconds:
-            digests[count % PROMPTS].add(answer(torch, tide, layers, count % PROMPTS))
+            digests[count % PROMPTS].add(answer(torch, layers, count % PROMPTS))
             count += 1
     return {"answers": count, "digests": [sorted(each) for each in digests],
             "parked_count": tide.tags().get("model", {}).get("parked_count", 0)}

@@ -422,6 +422,10 @@ struct tide_device_cache {
   tide_physical* orphans;  // owned; handles that the machine refused to take back; tried again later
   size_t orphan_count;
   size_t orphan_capacity;
+  struct tide__stocked* stock;  // owned; see tide__stock_open
+  size_t stock_count;
+  size_t stock_capacity;
+  uint32_t stock_users;  // calls that keep it open
   uint32_t peers[TIDE_DEVICE_MAX];
   uint32_t peer_count;
   tide__import* imports;         // owned

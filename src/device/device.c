@@ -224,6 +224,7 @@ static void device_fini(tide_device_cache* device) {
   tide__pools_fini(&device->pools);
   tide__hash_map_fini(&device->kept);
   tide__heap_release(heap, device->orphans, device->orphan_capacity, sizeof *device->orphans);
+  tide__stock_free(device);
   if (device->has_tcaches) tide__thread_caches_fini(&device->tcaches);
   tide__settings_free(device);
   tide__labels_forget(device);

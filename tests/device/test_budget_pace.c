@@ -26,7 +26,8 @@ static uint64_t layer_bytes(layer_sizes sizes, t_rng* rng) {
   return sizes == EQUAL ? 3 * GIB / 2 : 3 * GIB / 4 + t_rng_below(rng, 3 * GIB / 2 / UNIT) * UNIT;
 }
 
-static void model_init(big_model* b, layer_sizes sizes, layer_order order) {
+static void model_init(big_model* b, layer_sizes sizes, layer_order order, const tide_dry_costs* costs) {
+  tide_dry_options machine = TIDE_DRY_OPTIONS_INIT;
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_budget budget = yielding(0);
   t_rng rng = t_rng_new(40);
@@ -34,7 +35,8 @@ static void model_init(big_model* b, layer_sizes sizes, layer_order order) {
   options.policy = TIDE_POLICY_TIDE;
   budget.limit = limit;
   budget.is_constant = true;
-  T_OK(tide_machine_new_dry(NULL, &b->m));
+  machine.costs = costs;
+  T_OK(tide_machine_new_dry(&machine, &b->m));
   T_OK(tide_device_new(b->m, 0, &options, &b->d));
   T_OK(tide_machine_stream_new(b->m, 0, 0, 0, &b->stream));
   budget_to(b->d, "model", budget);
@@ -80,9 +82,10 @@ static uint64_t bound_ns(const big_model* b, uint64_t work_ns) {
 }
 
 // Percent of the bound.
-static uint64_t model_pace(layer_sizes sizes, layer_order order, uint64_t work_ns) {
+static uint64_t model_pace(layer_sizes sizes, layer_order order, const tide_dry_costs* costs,
+                           uint64_t work_ns) {
   big_model b;
-  model_init(&b, sizes, order);
+  model_init(&b, sizes, order, costs);
   for (size_t i = 0; i < WARM_ROUNDS; ++i) model_round(&b, work_ns);
   const uint64_t begin_ns = machine_ns(b.m);
   for (size_t i = 0; i < ROUNDS; ++i) model_round(&b, work_ns);
@@ -96,9 +99,9 @@ static uint64_t model_pace(layer_sizes sizes, layer_order order, uint64_t work_n
 // In microseconds: from hardly any work to twice the time of a copy.
 static const uint64_t works[] = { 300, 1000, 5000, 10000, 15000, 20000, 30000, 60000 };
 
-static void paces_expect(layer_sizes sizes, layer_order order) {
+static void paces_expect(layer_sizes sizes, layer_order order, const tide_dry_costs* costs) {
   for (size_t i = 0; i < sizeof works / sizeof works[0]; ++i) {
-    const uint64_t percent = model_pace(sizes, order, works[i] * 1000);
+    const uint64_t percent = model_pace(sizes, order, costs, works[i] * 1000);
     if (percent > MOST_PERCENT) {
       T_FAIL("work of %llu us: %llu %% of the bound", (unsigned long long)works[i],
              (unsigned long long)percent);
@@ -106,7 +109,15 @@ static void paces_expect(layer_sizes sizes, layer_order order) {
   }
 }
 
-T_TEST(test_pace__equal_layers) { paces_expect(EQUAL, FORWARD); }
-T_TEST(test_pace__layers_of_different_sizes) { paces_expect(DIFFERENT, FORWARD); }
-T_TEST(test_pace__equal_layers_there_and_back) { paces_expect(EQUAL, THERE_AND_BACK); }
-T_TEST(test_pace__layers_of_different_sizes_there_and_back) { paces_expect(DIFFERENT, THERE_AND_BACK); }
+T_TEST(test_pace__equal_layers) { paces_expect(EQUAL, FORWARD, NULL); }
+T_TEST(test_pace__layers_of_different_sizes) { paces_expect(DIFFERENT, FORWARD, NULL); }
+T_TEST(test_pace__equal_layers_there_and_back) { paces_expect(EQUAL, THERE_AND_BACK, NULL); }
+T_TEST(test_pace__layers_of_different_sizes_there_and_back) { paces_expect(DIFFERENT, THERE_AND_BACK, NULL); }
+
+// The layer that comes takes over the memory of the one that goes: a device clears new memory, which holds up
+// copies.
+T_TEST(test_pace__memory_passes_from_layer_to_layer) {
+  tide_dry_costs costs = TIDE_DRY_COSTS_INIT;
+  costs.physical_new = costs.physical_free = 100000000;
+  paces_expect(EQUAL, FORWARD, &costs);
+}

@@ -100,11 +100,38 @@ T_TEST_OVER(test_cargo__joins_adjacent_parcels, yard_names) {
   expect_send(&y);
   expect_fetch(&y);
   for (uint64_t i = 0; i < 40; i++) {
-    const uint64_t units = i % 20 == 16 ? 4 : 8;
-    T_EQ(y.parcels[i].bytes, i % 20 % 8 == 0 ? units * y.unit : 0);
+    const uint64_t units[20] = { 8, 8, 4 };
+    T_EQ(y.parcels[i].bytes, units[i % 20] * y.unit);
   }
   expect_send(&y);
   expect_fetch(&y);
+  yard_close(&y);
+}
+
+// Whatever parcels a range had, it gets the same ones. Those that are larger than a handle stay as they are.
+T_TEST_OVER(test_cargo__cuts_parcels_anew, yard_names) {
+  t_rng rng = t_rng_new(3);
+  yard y;
+  yard_open(&y, variant_machine(), 128 * MIB, 128 * MIB);
+  const uint64_t units[] = { 3, 1, 4, 1, 2, 3, 9, 2, 3 };
+  const uint64_t cut[] = { 4, 4, 4, 2, 0, 0, 9, 4, 1 };
+  uint64_t at = 0;
+  for (size_t i = 0; i < sizeof units / sizeof units[0]; at += units[i++] * y.unit) {
+    yard_add_parcel(&y, at, units[i] * y.unit);
+  }
+  for (uint64_t i = 0; i < 27; i++) yard_add_content(&y, i * y.unit + 512, y.unit / 2);
+  yard_write(&y, &rng);
+  store_make(&y, variant_backup());
+  y.cargo.handle_bytes = 4 * y.unit;
+  for (int turn = 0; turn < 2; turn++) {
+    expect_send(&y);
+    expect_fetch(&y);
+    at = y.address;
+    for (size_t i = 0; i < y.cargo.parcel_count; at += cut[i++] * y.unit) {
+      T_EQ(y.parcels[i].bytes, cut[i] * y.unit);
+      if (cut[i] > 0) T_EQ(y.parcels[i].address, at);
+    }
+  }
   yard_close(&y);
 }
 

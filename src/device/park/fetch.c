@@ -5,20 +5,56 @@
 #include "core/capture.h"
 #include "device/park/trip.h"
 
-static size_t unit_count(const tide__cargo_trip* trip, const tide__cargo_group* group) {
-  size_t count = 0;
-  uint64_t bytes = 0;
-  for (size_t i = group->first; i < group->end; i = tide__unit_end(trip, group, i, &bytes)) count++;
-  return count;
+// ---------------------------------------------------------------------------------------------------
+// The sizes of handles
+
+static bool can_be_cut(const tide__cargo* cargo, size_t index) {
+  const tide__parcel* const parcel = &cargo->parcels[index];
+  return parcel->physical == NULL && parcel->bytes != 0 && parcel->bytes <= cargo->handle_bytes;
 }
+
+// The end of the adjacent parcels from `first` on that can be cut together, and their bytes.
+static size_t run_end(const tide__cargo* cargo, size_t first, uint64_t* out_bytes) {
+  const tide__parcel* const parcels = cargo->parcels;
+  size_t end = first + 1;
+  uint64_t bytes = parcels[first].bytes;
+  for (; end < cargo->parcel_count && can_be_cut(cargo, end) && !parcels[end].is_first; end++) {
+    if (parcels[end].address != parcels[first].address + bytes) break;
+    bytes += parcels[end].bytes;
+  }
+  *out_bytes = bytes;
+  return end;
+}
+
+// Cuts memory that is away into parcels of one size and a rest. So pools of the same size have the same
+// handles, and can take over those of one another. No parcel was larger, so there are no more than before.
+static void parcels_cut(const tide__cargo* cargo) {
+  uint64_t bytes = 0;
+  for (size_t i = 0, end = 0; i < cargo->parcel_count; i = end) {
+    end = i + 1;
+    if (!can_be_cut(cargo, i)) continue;
+    end = run_end(cargo, i, &bytes);
+    uint64_t address = cargo->parcels[i].address;
+    for (size_t k = i; k < end; k++) {
+      tide__parcel* const parcel = &cargo->parcels[k];
+      parcel->address = address;
+      parcel->bytes = tide__min(bytes, cargo->handle_bytes);
+      address += parcel->bytes;
+      bytes -= parcel->bytes;
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Fetching
 
 static tide_status group_map(const tide__cargo_trip* trip, tide__cargo_group* group) {
   tide_device_cache* const device = trip->device;
-  TIDE_TRY(tide__mapping_new(device, group->address, group->bytes, unit_count(trip, group), &group->mapping));
-  for (size_t i = group->first; i < group->end;) {
-    uint64_t bytes = 0;
+  TIDE_TRY(
+      tide__mapping_new(device, group->address, group->bytes, group->end - group->first, &group->mapping));
+  for (size_t i = group->first; i < group->end; i++) {
+    const uint64_t bytes = trip->cargo->parcels[i].bytes;
     tide_physical physical = NULL;
-    i = tide__unit_end(trip, group, i, &bytes);
     TIDE_TRY(tide__mapping_make(device, group->mapping, bytes, &physical));
     TIDE_TRY(tide__mapping_add(device, group->mapping, physical, bytes));
   }
@@ -27,16 +63,8 @@ static tide_status group_map(const tide__cargo_trip* trip, tide__cargo_group* gr
 
 // The parcels of a group are there, and own the memory.
 static void group_arrive(const tide__cargo_trip* trip, tide__cargo_group* group) {
-  tide__parcel* const parcels = trip->cargo->parcels;
-  size_t unit = 0;
-  for (size_t i = group->first; i < group->end;) {
-    uint64_t bytes = 0;
-    const size_t end = tide__unit_end(trip, group, i, &bytes);
-    for (size_t k = i + 1; k < end; k++) parcels[k].bytes = 0;
-    parcels[i].bytes = bytes;
-    parcels[i].physical = group->mapping->handles[unit++];
-    i = end;
-  }
+  tide__parcel* const parcels = &trip->cargo->parcels[group->first];
+  for (size_t i = 0; i < group->end - group->first; i++) parcels[i].physical = group->mapping->handles[i];
   tide__mapping_free(trip->device, group->mapping);
 }
 
@@ -86,6 +114,7 @@ tide_status tide__cargo_fetch(tide_device_cache* device, tide__cargo* cargo, tid
   tide__cargo_trip trip;
   *out = (tide__cargo_count){ 0, 0 };
   *out_done = NULL;
+  parcels_cut(cargo);
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   tide_status status = tide__trip_begin(&trip, device, cargo, true);
   if (status == TIDE_OK) status = tide__trip_fetch(&trip, out_done);

@@ -55,7 +55,8 @@ typedef struct tide__cargo {
   tide__content* contents;
   size_t content_count;
   tide__store* store;  // NULL: contents are discarded
-  // When they are fetched, adjacent parcels become one handle of up to so many bytes; 0: as they were.
+  // When they are fetched, adjacent parcels up to this size are cut anew into handles of this size and a
+  // rest; 0: they stay as they were.
   uint64_t handle_bytes;
   uint64_t group_bytes;  // of adjacent parcels that are mapped or unmapped in one call; 0: 32 MiB
   bool is_saved;         // the store has the contents: sending them copies nothing
@@ -77,9 +78,9 @@ tide_status tide__cargo_send(tide_device_cache* device, tide__cargo* cargo, tide
 
 // Fetches all parcels that are away: makes and maps memory with access for the device and its peers, and
 // copies contents back. On failure, those that it fetched are away again, and the store still has
-// everything. With `handle_bytes`, the first parcel of those that became one has all of their bytes; the
-// others have 0. `*out_done` is an event behind the last copy, NULL: the contents are there. The allocator
-// owns the event, and a later fetch records it again. The store must live until it has passed.
+// everything. With `handle_bytes`, the parcels get new addresses and sizes, even if it fails, and those that
+// are not needed have 0 bytes. `*out_done` is an event behind the last copy, NULL: the contents are there.
+// The allocator owns the event, and a later fetch records it again. The store must live until it has passed.
 tide_status tide__cargo_fetch(tide_device_cache* device, tide__cargo* cargo, tide__cargo_count* out,
                               tide_event* out_done);
 

@@ -49,7 +49,7 @@ static void* giver_run(void* user) {
 // threads, so that only one gives the same times always.
 static tide_status giver_start(cargo_giver* giver, tide_device_cache* device, size_t capacity) {
   *giver = (cargo_giver){ .device = device };
-  if (capacity < HANDLES_ALONE || device->kept.count > 0) return TIDE_OK;
+  if (capacity < HANDLES_ALONE || device->kept.count > 0 || device->stock_users > 0) return TIDE_OK;
   if (!tide_machine_pinned_memory(device->machine, device->index).is_host) return TIDE_OK;
   giver->handles = tide__heap_alloc(device->heap, capacity, sizeof *giver->handles);
   TIDE_REQUIRE(giver->handles != NULL, TIDE_ERR_NO_MEMORY, "park: no memory for the records of %zu handles",
@@ -72,7 +72,8 @@ static void giver_add(cargo_giver* giver, tide__parcel* parcels, size_t count) {
   const bool has_thread = giver->crew.count > 0;
   if (has_thread) giver_pass_on(giver, parcels, count);
   for (size_t i = 0; i < count; i++) {
-    if (!has_thread) tide__physical_give(giver->device, parcels[i].physical);
+    if (!has_thread && !tide__stock_put(giver->device, parcels[i].physical, parcels[i].bytes))
+      tide__physical_give(giver->device, parcels[i].physical);
     parcels[i].physical = NULL;
   }
 }

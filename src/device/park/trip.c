@@ -21,7 +21,7 @@ static bool group_takes(const tide__cargo_group* group, const tide__parcel* parc
 static void groups_collect(tide__cargo_trip* trip) {
   const tide__cargo* const cargo = trip->cargo;
   const uint64_t wanted = cargo->group_bytes != 0 ? cargo->group_bytes : GROUP_BYTES;
-  const uint64_t most = tide__max(wanted, trip->handle_bytes);
+  const uint64_t most = trip->is_fetch ? tide__max(wanted, cargo->handle_bytes) : wanted;
   tide__cargo_group* last = NULL;
   for (size_t i = 0; i < cargo->parcel_count; i++) {
     const tide__parcel* const parcel = &cargo->parcels[i];
@@ -35,20 +35,9 @@ static void groups_collect(tide__cargo_trip* trip) {
   }
 }
 
-size_t tide__unit_end(const tide__cargo_trip* trip, const tide__cargo_group* group, size_t first,
-                      uint64_t* out_bytes) {
-  const tide__parcel* const parcels = trip->cargo->parcels;
-  size_t end = first + 1;
-  uint64_t bytes = parcels[first].bytes;
-  while (end < group->end && bytes + parcels[end].bytes <= trip->handle_bytes) bytes += parcels[end++].bytes;
-  *out_bytes = bytes;
-  return end;
-}
-
 tide_status tide__trip_begin(tide__cargo_trip* trip, tide_device_cache* device, tide__cargo* cargo,
                              bool is_fetch) {
   *trip = (tide__cargo_trip){ .device = device, .cargo = cargo, .is_fetch = is_fetch };
-  trip->handle_bytes = is_fetch ? cargo->handle_bytes : 0;
   trip->groups = tide__heap_alloc(device->heap, cargo->parcel_count + 1, sizeof *trip->groups);
   TIDE_REQUIRE(trip->groups != NULL, TIDE_ERR_NO_MEMORY, "park: no memory for the records of %zu handles",
                cargo->parcel_count);

@@ -22,7 +22,6 @@ typedef struct tide__cargo_trip {
   tide__cargo* cargo;
   tide__cargo_group* groups;  // owned
   size_t group_count;
-  uint64_t handle_bytes;
   bool is_fetch;
   bool is_relayed;  // contents go by way of the relay
   tide__relay relay;
@@ -37,10 +36,6 @@ tide_status tide__trip_begin(tide__cargo_trip* trip, tide_device_cache* device, 
 void tide__trip_end(tide__cargo_trip* trip);
 // How many bytes its parcels have, and how many were copied.
 tide__cargo_count tide__trip_count(const tide__cargo_trip* trip);
-
-// The parcels of a group from `first` on that become one handle: their end, and their bytes.
-size_t tide__unit_end(const tide__cargo_trip* trip, const tide__cargo_group* group, size_t first,
-                      uint64_t* out_bytes);
 
 // Opens the way for the contents of all groups, in one direction; and closes it, when all copies are done or
 // abandoned. Closing waits for them.

@@ -13,7 +13,7 @@
 
 tide_status tide__orphans_reserve(tide_device_cache* device, size_t count) {
   if (tide__heap_grow(device->heap, (void**)&device->orphans, &device->orphan_capacity,
-                      device->orphan_count + count, sizeof *device->orphans)) {
+                      device->orphan_count + device->stock_count + count, sizeof *device->orphans)) {
     return TIDE_OK;
   }
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", count);
@@ -87,8 +87,11 @@ uint32_t tide__physical_flags(tide_device_cache* device) {
 tide_status tide__physical_new(tide_device_cache* device, uint64_t bytes, tide_physical* out) {
   const uint32_t flags = tide__physical_flags(device);
   TIDE_TRY(tide__allowance_take(device, bytes));
+  *out = tide__stock_take(device, bytes);
+  if (*out != NULL) return TIDE_OK;
   tide_status status = tide_machine_physical_new(device->machine, device->index, bytes, flags, out);
-  if (status == TIDE_ERR_NO_MEMORY && device->orphan_count > 0) {
+  if (status == TIDE_ERR_NO_MEMORY && device->orphan_count + device->stock_count > 0) {
+    tide__stock_empty(device);
     tide__orphans_retry(device);
     status = tide_machine_physical_new(device->machine, device->index, bytes, flags, out);
   }

@@ -17,6 +17,18 @@ tide_status tide__physical_new(tide_device_cache* device, uint64_t bytes, tide_p
 tide_status tide__orphans_reserve(tide_device_cache* device, size_t count);
 void tide__physical_give(tide_device_cache* device, tide_physical handle);
 void tide__orphans_retry(tide_device_cache* device);
+// While the stock is open, physical memory of pools that give way goes there, and the pool that comes takes
+// it. So the machine need not clear it, which would hold up copies to the device. Memory in the stock belongs
+// to no pool and is not counted. It never adds to what is reserved: before memory is made, as much of the
+// stock is given back.
+void tide__stock_open(tide_device_cache* device);
+void tide__stock_close(tide_device_cache* device);
+// False if the stock is closed or has no room: the caller gives the memory back.
+bool tide__stock_put(tide_device_cache* device, tide_physical handle, uint64_t bytes);
+// Memory of just this size. NULL: there is none, and as much as is there, up to `bytes`, was given back.
+tide_physical tide__stock_take(tide_device_cache* device, uint64_t bytes);
+void tide__stock_empty(tide_device_cache* device);
+void tide__stock_free(tide_device_cache* device);
 // The descriptor of physical memory that stays open until the memory is given back; and closes all.
 tide_status tide__kept_open(tide_device_cache* device, tide_physical handle, tide_physical_share* out);
 void tide__kept_close_all(tide_device_cache* device);

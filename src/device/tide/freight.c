@@ -212,7 +212,7 @@ uint64_t tide__freight_away_bytes(const tide__freight* freight) {
   return bytes;
 }
 
-// Has the parcel become a part of the one before it?
+// Has the parcel become a part of those before it?
 static bool is_joined(const tide__parcel* parcel) { return parcel->bytes == 0 && parcel->physical == NULL; }
 
 // Takes over which handles have memory. Those that became a part of others are moved behind the end. Returns
@@ -228,7 +228,10 @@ static size_t home_settle_locked(tide__freight* freight, const tide__freight_hom
       if (handle->is_odd) own->odd_count--;
       continue;
     }
-    if (parcel->bytes != 0) handle->bytes = parcel->bytes;
+    if (parcel->bytes != 0) {
+      handle->address = parcel->address;
+      handle->bytes = parcel->bytes;
+    }
     handle->physical = parcel->physical;
     handle->is_mapped = handle->physical != NULL && !stays_parked;
     tide__handle_note_locked(freight->device, handle);

@@ -327,6 +327,7 @@ static tide_status cargo_send(park_call* call, tide_park_result* out) {
   tide__cargo cargo = tide__freight_cargo(&call->freight, call->backup != NULL ? call->backup->store : NULL);
   tide__cargo_count count = { 0, 0 };
   cargo.is_saved = call->is_saved;
+  if (call->is_saved) cargo.group_bytes = TIDE_NO_LIMIT;  // there are no copies that unmapping could overlap
   cargo.events = events_find(call) ? call->events : NULL;
   cargo.event_count = call->event_count;
   if (cargo.events != NULL)

@@ -121,6 +121,8 @@ static tide_status freight_fetch(const unpark_call* call, tide__freight* freight
   tide__cargo cargo = tide__freight_cargo(freight, freight_store(freight));
   tide__cargo_count count = { 0, 0 };
   tide_event done = NULL;
+  // Calls that map hold up copies that are under way, so what comes ahead is mapped in one.
+  if (call->order->ahead != NULL) cargo.group_bytes = TIDE_NO_LIMIT;
   TIDE_TRY(tide__cargo_fetch(call->device, &cargo, &count, &done));
   tide__arrival_note(call->device, done);
   out->physical_bytes += count.physical_bytes;
@@ -228,17 +230,14 @@ static void handles_count(tide_device_cache* device, const tide__freight* freigh
   const tide__segment* const segment = home->segment;
   uint64_t from = 0;
   uint64_t to = 0;
-  bool is_there = false;  // a handle that became a part of the one before it is where that one is
   for (size_t i = 0; i < home->parcel_count; i++) {
-    const tide__handle* const handle = segment->home->handles[i];
     const tide__parcel* const parcel = &freight->parcels[home->parcel + i];
-    if (parcel->bytes != 0 || parcel->physical != NULL) is_there = parcel->physical != NULL;
-    if (handle->physical != NULL || !is_there) continue;
-    if (handle->address != to) {
+    if (segment->home->handles[i]->physical != NULL || parcel->physical == NULL) continue;
+    if (parcel->address != to) {
       if (from < to) totals_unpark(device, segment, from, to, context);
-      from = handle->address;
+      from = parcel->address;
     }
-    to = tide__handle_end(handle);
+    to = parcel->address + parcel->bytes;
   }
   if (from < to) totals_unpark(device, segment, from, to, context);
 }
@@ -294,9 +293,17 @@ static void freights_return(const unpark_call* call) {
   tide__error_restore(&before);
 }
 
+// Memory of those that give way is used for those that come.
+static tide_status memory_fetch(const unpark_call* call, tide_park_result* out) {
+  tide__stock_open(call->device);
+  tide_status status = limit_check(call);
+  if (status == TIDE_OK) status = freights_fetch(call, out);
+  tide__stock_close(call->device);
+  return status;
+}
+
 static tide_status unpark_fetch(unpark_call* call, tide_park_result* out) {
-  TIDE_TRY(limit_check(call));
-  tide_status status = freights_fetch(call, out);
+  tide_status status = memory_fetch(call, out);
   if (status == TIDE_OK) status = lost_list(call);
   if (status == TIDE_OK) {
     status = call->order->is_for_streams ? tide__arrival_begin_for(call->device, &call->streams)
