@@ -138,6 +138,9 @@ typedef struct tide_device_options {
   // Large pinned memory is registered pages where sizes need not be those of PyTorch. Otherwise it comes from
   // the machine; pinned_uses_register takes precedence. See uses_machine in pinned.h [pinned_pages].
   bool pinned_pages;
+  // While memory of the policy `tide` grows, a helper thread makes the next handles, within tide_slack
+  // [tide_ahead]. On the dry machine the requests themselves do its work, so that results repeat.
+  bool tide_ahead;
 } tide_device_options;
 // clang-format off
 #define TIDE_DEVICE_OPTIONS_INIT                                                                     \
@@ -157,7 +160,7 @@ typedef struct tide_device_options {
     TIDE_FIELD(tide_wait_slack, 0.005),                                                             \
     TIDE_FIELD(virtual_fallback, true), TIDE_FIELD(plain_pools, false),                              \
     TIDE_FIELD(rdma_handles, true), TIDE_FIELD(fabric_handles, true),                                \
-    TIDE_FIELD(pinned_pages, true) }
+    TIDE_FIELD(pinned_pages, true), TIDE_FIELD(tide_ahead, true) }
 // clang-format on
 
 // Reads a text in PyTorch's grammar, "key:value,key:value", into options. "=" may stand for the ":" after a
@@ -719,6 +722,10 @@ typedef struct tide_device_stats {
   uint64_t max_split_bytes;  // when the allocator was made
   // Physical memory of parked pools that was given back and comes back: not reserved, but in use.
   tide_stat parked_bytes[TIDE_STAT_KINDS];
+  // Reserved memory that was made before a request needed it: see tide_ahead.
+  tide_stat ahead_bytes;
+  int64_t num_ahead_handles;  // made so far, and
+  int64_t ahead_ns;           // the time of the machine that the helper took, which is not of a request
 } tide_device_stats;
 #define TIDE_DEVICE_STATS_INIT TIDE_SIZED(tide_device_stats)
 

@@ -113,7 +113,23 @@ typedef struct tide__home {
   size_t count;
   size_t capacity;
   uint32_t odd_count;  // of its handles; under the lane's lock
+  tide__block* ahead;  // memory that was made ahead, in whole handles; NULL: none; with the gate and the lock
 } tide__home;
+
+// Memory that is made before a request needs it, by a helper thread or, on the dry machine, at the end of the
+// request that grew: see tide/ahead.c. Touched with the gate, but for the last two.
+typedef struct tide__ahead_memory {
+  uint64_t bytes;              // in all homes
+  struct tide__segment* home;  // that grew last; NULL: there is nothing to do
+  uint64_t handle_bytes;       // that its growth chose
+  uint64_t most_reserved;      // nothing is made above it, because memory was short there; 0: it never was
+  bool is_modelled;            // the machine is dry: requests do the work of the helper
+  bool is_threadless;          // there is no thread for it
+  bool is_running;             // there is one
+  pthread_t thread;
+  tide__atomic_u32 calls;  // how often it was called
+  tide__atomic_u32 is_ending;
+} tide__ahead_memory;
 
 // A range of addresses that is reserved for views; key: its bytes, tie: where it begins.
 typedef struct tide__addresses {
@@ -416,6 +432,7 @@ struct tide_device_cache {
   tide__mutex gate_lock;  // guards the gate
   tide__signal gate_open;
   bool is_gate_taken;
+  uint32_t gate_waiters;       // threads that wait for it, but for the helper
   tide__atomic_u32 paused;     // threads that left the gate for observers: see tide__gate_pause
   tide__atomic_u64 gate_turn;  // how many turns there were
   // Touched by the thread that has the gate.
@@ -432,6 +449,7 @@ struct tide_device_cache {
   struct tide__offers* offers;   // owned; NULL before the first
   tide__hash_map kept;           // open descriptors of handles, + 1, by handle: tide_device_share_kept()
   tide__link homes;              // of the policy `tide`, for large blocks, by age
+  tide__ahead_memory ahead;      // of these homes
   uint64_t view_uses;            // stitches and uses of views so far
   uint64_t view_bytes;           // of addresses
   size_t view_count;             // both without retired ones

@@ -193,7 +193,9 @@ static tide_status policy_start(tide_device_cache* device, tide_device_options* 
   device->plain_policy = &tide__policy_torch;
   device->policy = wanted->policy == TIDE_POLICY_TIDE ? &tide__policy_tide : &tide__policy_torch;
   tide__store_relaxed(&device->policy_now, device->policy);
-  return wanted->policy == TIDE_POLICY_TIDE ? tide__tcache_init(device) : TIDE_OK;
+  if (wanted->policy != TIDE_POLICY_TIDE) return TIDE_OK;
+  tide__ahead_init(device);
+  return tide__tcache_init(device);
 }
 
 static void device_init(tide_device_cache* device) {
@@ -436,6 +438,7 @@ void tide_device_free(tide_device_cache* device) {
   (void)tide__gate_enter(device);
   device->is_leaving = true;
   tide__gate_leave(device);
+  tide__ahead_fini(device);
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   if (device_settle(device) != TIDE_OK) error = *tide_last_error();
   memory_tell_end(device);

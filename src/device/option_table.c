@@ -121,6 +121,7 @@ const tide__option_row tide__option_rows[] = {
   OPTION_SWITCH("rdma_handles", rdma_handles),
   OPTION_SWITCH("fabric_handles", fabric_handles),
   OPTION_SWITCH("pinned_pages", pinned_pages),
+  OPTION_SWITCH("tide_ahead", tide_ahead),
   OPTION_SWITCH("fixes", fixes),
   OPTION_SWITCH("audits", has_audits),
 };

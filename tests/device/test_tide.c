@@ -401,7 +401,7 @@ static uint64_t handles_of(tide_machine* m, tide_device_cache* d, uint64_t bytes
 
 T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
   tide_machine* const m = dry_of(1024 * 64 * MIB);
-  tide_device_cache* const d = device_with(m, "policy:tide");
+  tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
   T_EQ(handles_of(m, d, 1024 * MIB), 128);  // of 8 MiB, 1/120 of the peak
   T_EQ(handles_of(m, d, 16 * MIB), 8);      // of 2 MiB, which is the least, as 1/1024 is
   (void)take(d, NULL, 4096 * MIB);
@@ -409,7 +409,7 @@ T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
   T_EQ(handles_of(m, d, 768 * MIB), 23);  // of 34 MiB: 768 * 768 / 5920 / 3, rounded up
   tide_device_free(d);
 
-  tide_device_cache* const small = device_with(m, "policy:tide,tide_most_handle_mb:4");
+  tide_device_cache* const small = device_with(m, "policy:tide,tide_ahead:False,tide_most_handle_mb:4");
   T_EQ(handles_of(m, small, 4096 * MIB), 1024);
   T_EQ(handles_of(m, small, 16 * MIB), 4);
   tide_device_free(small);

@@ -6,11 +6,21 @@
 
 uint64_t tide__gate_enter(tide_device_cache* device) {
   tide__mutex_lock(&device->gate_lock);
+  device->gate_waiters++;
   while (device->is_gate_taken) tide__signal_wait(&device->gate_open, &device->gate_lock);
+  device->gate_waiters--;
   device->is_gate_taken = true;
   const uint64_t turn = tide__load_relaxed(&device->gate_turn);
   tide__mutex_unlock(&device->gate_lock);
   return turn;
+}
+
+void tide__gate_enter_last(tide_device_cache* device) {
+  tide__mutex_lock(&device->gate_lock);
+  while (device->is_gate_taken || device->gate_waiters > 0)
+    tide__signal_wait(&device->gate_open, &device->gate_lock);
+  device->is_gate_taken = true;
+  tide__mutex_unlock(&device->gate_lock);
 }
 
 static void turn_end(tide_device_cache* device) {

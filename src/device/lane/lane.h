@@ -29,6 +29,8 @@ tide_status tide__inherited_refuse(const char* call);
   } while (0)
 // Takes the gate, the turn to grow or shrink the allocator; returns the number of turns before this one.
 uint64_t tide__gate_enter(tide_device_cache* device);
+// The same for a thread that lets all others go first.
+void tide__gate_enter_last(tide_device_cache* device);
 void tide__gate_leave(tide_device_cache* device);
 // Leaves the gate while observers hear of memory that is about to go, and takes it again. The memory is BUSY
 // meanwhile, so that it belongs to the caller.

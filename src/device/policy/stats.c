@@ -52,6 +52,7 @@ static void totals_each(tide_device_stats* totals, void (*change)(tide_stat* sta
 #undef CHANGE
   change(&totals->oversize_allocations);
   change(&totals->oversize_segments);
+  change(&totals->ahead_bytes);
 }
 
 void tide_device_reset_accumulated(tide_device_cache* device) {
@@ -63,6 +64,7 @@ void tide_device_reset_accumulated(tide_device_cache* device) {
 #define FORGET(name) device->totals.name = 0;
   TIDE_DEVICE_COUNTER_MAP(FORGET)
 #undef FORGET
+  device->totals.num_ahead_handles = device->totals.ahead_ns = 0;
   tide__mutex_unlock(&device->totals_lock);
 }
 

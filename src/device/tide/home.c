@@ -144,6 +144,7 @@ static void home_free(tide_device_cache* device, tide__home* home) {
 }
 
 static void home_forget(tide_device_cache* device, tide__segment* segment) {
+  tide__ahead_forget(device, segment);
   tide__list_unlink(&segment->home->link);
   for (int i = 0; i < 2; i++) {
     if (segment->lane->homes[i] == segment) segment->lane->homes[i] = NULL;

@@ -26,18 +26,18 @@ static bool can_be_used(tide__readiness readiness, bool can_wait) {
 // ---------------------------------------------------------------------------------------------------
 // Growing
 
-// What lies before the top of a home and is idle, if its lane can use it; or NULL.
+// What lies before the top of a home, or before memory that was made ahead there, and is idle, if its lane
+// can use it; or NULL.
 static tide__block* top_hole_locked(tide_device_cache* device, const tide__home* home, bool can_wait) {
-  tide__block* const hole = home->top->prev;
+  const bool is_before_ahead = home->ahead != NULL && home->ahead == home->top->prev;
+  tide__block* const hole = is_before_ahead ? home->ahead->prev : home->top->prev;
   if (hole == NULL || hole->state != TIDE__BLOCK_FREE) return NULL;
   return can_be_used(range_readiness_locked(device, home, hole->address, hole->bytes), can_wait) ? hole
                                                                                                  : NULL;
 }
 
-// Makes and maps `bytes` at an address of a home, of which nothing is mapped.
-static tide_status home_fill(const tide__request* request, tide__segment* segment, uint64_t address,
-                             uint64_t bytes, uint64_t handle_bytes) {
-  tide_device_cache* const device = request->device;
+tide_status tide__home_fill(tide_device_cache* device, tide__segment* segment, uint64_t address,
+                            uint64_t bytes, uint64_t handle_bytes) {
   const size_t count = tide__handles_for(bytes, handle_bytes);
   tide__handle** handles = NULL;
   tide__mapping* mapping = NULL;
@@ -58,44 +58,50 @@ static tide_status home_fill(const tide__request* request, tide__segment* segmen
   return TIDE_OK;
 }
 
-// What is taken to grow: the idle block before the top, if there is one, and a part of the top.
+// What is taken to grow, each if there is one: the idle block before the top, memory that was made ahead
+// there, and a part of the top.
 typedef struct growing {
   tide__block* hole;
+  tide__block* ahead;
   tide__block* fresh;
 } growing;
 
-// False if it would take more than `most` bytes; without a part of the top if the hole alone is enough.
+// False if it would take more than `most` bytes; without a part of the top if the others are enough.
 static bool grow_begin_locked(const tide__request* request, tide__segment* segment,
                               const tide__growth* growth, uint64_t most, growing* out) {
   const uint64_t unit = tide__home_unit(request->device);
   out->hole = top_hole_locked(request->device, segment->home, growth->can_wait);
-  out->fresh = NULL;
+  out->ahead = out->fresh = NULL;
   const uint64_t idle = out->hole != NULL ? out->hole->bytes : 0;
-  const uint64_t missing = idle < request->rounded ? tide__round_up(request->rounded - idle, unit) : 0;
+  uint64_t missing = idle < request->rounded ? tide__round_up(request->rounded - idle, unit) : 0;
   if (missing > most || missing > segment->home->top->bytes) return false;
   if (out->hole != NULL) tide__free_index_take_locked(out->hole);
+  if (missing > 0) out->ahead = tide__ahead_take_locked(request->device, segment, missing);
+  if (out->ahead != NULL) missing -= tide__min(missing, out->ahead->bytes);
   if (missing > 0) out->fresh = tide__home_cut_top_locked(segment, missing);
   return true;
 }
 
-static void grow_give_up(tide__segment* segment, const growing* g) {
+static void grow_give_up(tide_device_cache* device, tide__segment* segment, const growing* g) {
   tide__mutex_lock(&segment->lane->lock);
   if (g->fresh != NULL) tide__home_uncut_top_locked(segment, g->fresh);
+  if (g->ahead != NULL) tide__ahead_put_locked(device, segment, g->ahead);
   if (g->hole != NULL) tide__block_return_locked(g->hole, false);
   tide__mutex_unlock(&segment->lane->lock);
 }
 
 static tide__block* grow_join_locked(tide__lane* lane, const growing* g) {
-  if (g->fresh == NULL) return g->hole;
-  if (g->hole != NULL) tide__block_absorb_prev_locked(lane, g->fresh);
-  return g->fresh;
+  tide__block* const last = g->fresh != NULL ? g->fresh : g->ahead != NULL ? g->ahead : g->hole;
+  if (g->ahead != NULL && last != g->ahead) tide__block_absorb_prev_locked(lane, last);
+  if (g->hole != NULL && last != g->hole) tide__block_absorb_prev_locked(lane, last);
+  return last;
 }
 
 tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
                             tide__block** out) {
   tide_device_cache* const device = request->device;
   tide__segment* segment = NULL;
-  growing g = { NULL, NULL };
+  growing g = { NULL, NULL, NULL };
   TIDE_TRY(
       tide__home_with_room(request, tide__round_up(request->rounded, tide__home_unit(device)), &segment));
   if (!tide__lane_lock_with_spares(device, request->lane)) return TIDE_ERR_NO_MEMORY;
@@ -104,16 +110,18 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
   if (!has_begun) return TIDE_OK;
   const uint64_t address = g.fresh != NULL ? g.fresh->address : 0;
   const uint64_t bytes = g.fresh != NULL ? g.fresh->bytes : 0;
-  const tide_status status = bytes > 0 ? home_fill(request, segment, address, bytes, growth->handle_bytes)
-                                       : TIDE_OK;
+  const bool has_grown = g.fresh != NULL || g.ahead != NULL;
+  const tide_status status =
+      bytes > 0 ? tide__home_fill(device, segment, address, bytes, growth->handle_bytes) : TIDE_OK;
   if (status != TIDE_OK) {
-    grow_give_up(segment, &g);
+    grow_give_up(device, segment, &g);
     return status;
   }
   tide__mutex_lock(&request->lane->lock);
   *out = grow_join_locked(request->lane, &g);
   tide__mutex_unlock(&request->lane->lock);
   if (bytes > 0) tide__mapped_tell(request, address, bytes);
+  if (has_grown) tide__ahead_note(request, segment, growth->handle_bytes);
   return TIDE_OK;
 }
 

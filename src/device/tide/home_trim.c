@@ -119,12 +119,12 @@ static tide_status handles_drop(tide_device_cache* device, tide__segment* segmen
 
 // Other threads may change the home while observers are told, but not what is under the BUSY block.
 static tide_status handles_give(tide_device_cache* device, const tide__block* block, uint64_t target,
-                                const tide__call_context* context, hollow* out) {
+                                bool is_used, const tide__call_context* context, hollow* out) {
   tide__segment* const segment = block->segment;
   const handle_range range = block_handles(block);
   const hollow chosen = handles_choose(device, segment->home, range, target);
   if (chosen.from == chosen.to) return TIDE_OK;
-  TIDE_TRY(handles_quiesce(device, segment, range));
+  if (is_used) TIDE_TRY(handles_quiesce(device, segment, range));
   tide__unmapping_tell(device, segment, chosen.from, chosen.to, context);
   const tide_status status = handles_drop(device, segment, chosen, out);
   const uint64_t kept_to = out->from != 0 ? out->from : chosen.to;
@@ -132,19 +132,31 @@ static tide_status handles_give(tide_device_cache* device, const tide__block* bl
   return status;
 }
 
-tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,
-                                 const tide__call_context* context) {
+static tide_status block_give(tide_device_cache* device, tide__block* block, uint64_t target, bool is_used,
+                              const tide__call_context* context) {
   tide__segment* const segment = block->segment;
   tide__lane* const lane = segment->lane;
   tide__block* held[2];
   hollow h = { 0, 0 };
   tide_status status = tide__lane_hold_spares(device, lane, held);
   const bool has_spares = status == TIDE_OK;
-  if (has_spares) status = handles_give(device, block, target, context, &h);
+  if (has_spares) status = handles_give(device, block, target, is_used, context, &h);
   tide__mutex_lock(&lane->lock);
   if (has_spares) tide__lane_unhold_spares_locked(lane, held);
   tide__home_hollow_locked(block, h.from, h.to);
   tide__mutex_unlock(&lane->lock);
   tide__unmapped_keep(device, segment, h.from, h.to, context);
   return status;
+}
+
+tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,
+                                 const tide__call_context* context) {
+  return block_give(device, block, target, true, context);
+}
+
+void tide__home_give_unused(tide_device_cache* device, tide__block* block,
+                            const tide__call_context* context) {
+  const tide_error before = *tide_last_error();
+  tide__ignore(block_give(device, block, 0, false, context));
+  tide__error_restore(&before);
 }

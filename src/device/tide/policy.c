@@ -45,7 +45,8 @@ static bool tide_splits(const tide__request* request, const tide__block* block) 
 }
 
 // Large blocks: what is handed out, the highest that ever was at once, with this request, and what is
-// reserved. Parked memory counts as if it were there, because its blocks do.
+// reserved. Parked memory counts as if it were there, because its blocks do; memory that was made ahead as if
+// it were not.
 typedef struct tide_level {
   uint64_t active;
   uint64_t peak;
@@ -62,7 +63,8 @@ static tide_level level_with(const tide__request* request) {
   const tide_device_stats* const totals = &device->totals;
   const uint64_t active = (uint64_t)totals->active_bytes[TIDE_STAT_LARGE].current;
   const uint64_t reserved = (uint64_t)(totals->reserved_bytes[TIDE_STAT_LARGE].current +
-                                       totals->parked_bytes[TIDE_STAT_LARGE].current);
+                                       totals->parked_bytes[TIDE_STAT_LARGE].current) -
+                            device->ahead.bytes;
   device->peak_large = tide__max(device->peak_large, active + more);
   const tide_level level = { active, device->peak_large, reserved };
   tide__mutex_unlock(&device->totals_lock);
@@ -128,8 +130,12 @@ static bool can_wait_for_others(const tide__request* request, const tide_level* 
   return can_wait && !*out_avoids;
 }
 
+// A limit that memory made ahead would come up against is not in the way: that goes first.
 static tide__growth growth_of(const tide__request* request, patience how) {
   tide_device_cache* const device = request->device;
+  if (device->ahead.bytes > 0 &&
+      limit_left(request) < tide__round_up(request->rounded, tide__home_unit(device)))
+    (void)tide__ahead_give(device, &request->context);
   const bool is_small = request->kind == TIDE__SMALL;
   const tide_level level = level_with(request);
   const uint64_t slack = (uint64_t)((double)level.peak * request->options->tide_slack);
@@ -245,7 +251,10 @@ static bool may_stitch(const tide__request* request) {
 static tide_status grow(tide__request* request, const tide__growth* growth, uint64_t most,
                         tide__block** out) {
   TIDE_TRY(tide__pool_open(request));
-  TIDE_TRY(or_none(tide__home_grow(request, growth, most, out)));
+  tide_status status = tide__home_grow(request, growth, most, out);
+  if (status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context))
+    status = tide__home_grow(request, growth, most, out);
+  TIDE_TRY(or_none(status));
   return *out != NULL ? prepare_at_gate(request, growth->can_wait ? WAITS : AVOIDS_WAITS, out) : TIDE_OK;
 }
 
@@ -275,13 +284,16 @@ static bool stitch_has_time(const tide__request* request, uint64_t now_ns) {
 }
 
 // Stitches, if there is time for it; else makes memory as far as the limit allows.
-static tide_status rung_stitch(tide__request* request, const tide__growth* growth, tide__block** out) {
+static tide_status rung_stitch(tide__request* request, tide__growth* growth, tide__block** out) {
+  growth->slack_left -= tide__min(growth->slack_left, tide__ahead_release(request->device, request->lane));
   const uint64_t begin_ns = stitch_clock(request);
   if (!stitch_has_time(request, begin_ns)) {
     TIDE_TRY(grow(request, growth, growth->limit_left, out));
     if (*out != NULL) return TIDE_OK;
   }
   tide_status status = tide__view_make(request, growth, out);
+  if (status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context))
+    status = tide__view_make(request, growth, out);
   if (status == TIDE_OK && *out != NULL)
     status = prepare_at_gate(request, growth->can_wait ? WAITS : AVOIDS_WAITS, out);
   const uint64_t end_ns = stitch_clock(request);
@@ -290,7 +302,7 @@ static tide_status rung_stitch(tide__request* request, const tide__growth* growt
 }
 
 // Makes memory, or stitches what is idle; where that must not be, only makes memory.
-static tide_status make(tide__request* request, const tide__growth* growth, tide__block** out) {
+static tide_status make(tide__request* request, tide__growth* growth, tide__block** out) {
   if (!may_stitch(request)) return grow(request, growth, growth->limit_left, out);
   if (growth->idle_left != 0)
     TIDE_TRY(grow(request, growth, tide__min(growth->idle_left, growth->limit_left), out));
@@ -304,14 +316,15 @@ static tide_status make(tide__request* request, const tide__growth* growth, tide
 
 static uint64_t reserved_large(tide_device_cache* device) {
   tide__mutex_lock(&device->totals_lock);
-  const uint64_t reserved = (uint64_t)device->totals.reserved_bytes[TIDE_STAT_LARGE].current;
+  const uint64_t reserved = (uint64_t)device->totals.reserved_bytes[TIDE_STAT_LARGE].current -
+                            device->ahead.bytes;
   tide__mutex_unlock(&device->totals_lock);
   return reserved;
 }
 
 // The same while other streams have work under way: without a wait, if new memory can be had; or else with
 // one, beginning with what is idle at home.
-static tide_status make_or_wait(tide__request* request, const tide__growth* growth, tide__block** out) {
+static tide_status make_or_wait(tide__request* request, tide__growth* growth, tide__block** out) {
   tide_device_cache* const device = request->device;
   const uint64_t before = reserved_large(device);
   TIDE_TRY(make(request, growth, out));
@@ -321,13 +334,13 @@ static tide_status make_or_wait(tide__request* request, const tide__growth* grow
   }
   TIDE_TRY(search_with(request, WAITS, out));
   if (*out != NULL) return TIDE_OK;
-  const tide__growth patient = growth_of(request, WAITS);
+  tide__growth patient = growth_of(request, WAITS);
   return make(request, &patient, out);
 }
 
 static tide_status rung_make(tide__request* request, tide__block** out) {
   if (request->rounded > request->device->total_bytes) return TIDE_OK;
-  const tide__growth growth = growth_of(request, AVOIDS_WAITS);
+  tide__growth growth = growth_of(request, AVOIDS_WAITS);
   tide__stuck_retry(request->device);
   return growth.avoids_waits ? make_or_wait(request, &growth, out) : make(request, &growth, out);
 }
@@ -438,6 +451,7 @@ static tide_status tide_climb(tide__request* request, tide__block** out) {
   if (status == TIDE_OK && *out == NULL) status = rung_make(request, out);
   if (status == TIDE_OK && *out == NULL) status = rungs_climb(request, out);
   if (status == TIDE_ERR_NO_MEMORY) tide__oom_note_budgets(request);
+  tide__ahead_go_on(request);
   tide__gate_leave(request->device);
   return status;
 }
@@ -479,5 +493,6 @@ const tide__policy tide__policy_tide = {
   .recover = tide_recover,
   .let_go = tide_let_go,
   .tidy = tide__parking_tidy,
+  .give_ahead = tide__ahead_give,
   .settle = tide__tcache_settle,
 };

@@ -56,6 +56,9 @@ uint64_t tide__home_unit(tide_device_cache* device);
 // BUSY. TIDE_OK without a block if that would be more than `most` bytes.
 tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
                             tide__block** out);
+// Makes and maps `bytes` at an address of a home, BUSY, of which nothing is mapped.
+tide_status tide__home_fill(tide_device_cache* device, tide__segment* segment, uint64_t address,
+                            uint64_t bytes, uint64_t handle_bytes);
 // The newest home of the request's lane and kind, with addresses for `bytes` more.
 tide_status tide__home_with_room(const tide__request* request, uint64_t bytes, tide__segment** out);
 // Takes addresses from the top of a home, BUSY, and back.
@@ -91,6 +94,29 @@ void tide__home_add_use_locked(tide_device_cache* device, tide__home* home, uint
 tide__span tide__home_span(const tide__home* home, uint64_t address, uint64_t bytes);
 // Finds out what is idle at the ends of each handle; all lanes of the pool are locked.
 void tide__home_survey_locked(tide__segment* segment);
+
+// ---------------------------------------------------------------------------------------------------
+// ahead.c: memory that is made before a request needs it
+
+// Has a helper thread, or models one; and ends it.
+void tide__ahead_init(tide_device_cache* device);
+void tide__ahead_fini(tide_device_cache* device);
+// Notes that a home has grown for a request; and at the end of the request, lets the helper go on from there.
+void tide__ahead_note(const tide__request* request, tide__segment* segment, uint64_t handle_bytes);
+void tide__ahead_go_on(const tide__request* request);
+// Takes whole handles at the top of a home for at least `bytes`, or all; BUSY, or NULL if there are none. And
+// adds a BUSY block of whole handles, just below the top and just behind what there is.
+tide__block* tide__ahead_take_locked(tide_device_cache* device, tide__segment* segment, uint64_t bytes);
+void tide__ahead_put_locked(tide_device_cache* device, tide__segment* segment, tide__block* block);
+// Makes what a lane has of it idle; returns how much that was.
+uint64_t tide__ahead_release(tide_device_cache* device, const tide__lane* lane);
+// Gives all of it back to the machine, because memory is short; false if there was none. What the machine
+// does not take, or a floor keeps, is idle.
+bool tide__ahead_give(tide_device_cache* device, const tide__call_context* context);
+// A home is about to go.
+static inline void tide__ahead_forget(tide_device_cache* device, const tide__segment* segment) {
+  if (device->ahead.home == segment) device->ahead.home = NULL;
+}
 
 // ---------------------------------------------------------------------------------------------------
 // view.c: stitched memory

@@ -338,6 +338,7 @@ tide_status tide__pools_unpark(tide_device_cache* device, tide__pool_list list, 
   } else {
     TIDE_TRY(tide__streams_find(device, order->streams, order->stream_count, &call.streams));
   }
+  (void)tide__ahead_give(device, context);
   tide__pools_set_moving(list, true);
   const tide_status status = unpark_moving(&call, out);
   tide__pools_set_moving(list, false);

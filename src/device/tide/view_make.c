@@ -304,7 +304,7 @@ static tide__block* view_commit_locked(stitching* s, new_view* n) {
   return tide__view_cut_locked(&s->own, segment, n->plan.start, s->own.request->rounded);
 }
 
-static tide__block* view_commit(stitching* s, new_view* n) {
+static tide__block* view_commit(stitching* s, const tide__growth* growth, new_view* n) {
   tide_device_cache* const device = s->own.request->device;
   tide__mutex_lock(&s->own.request->lane->lock);
   tide__block* const block = view_commit_locked(s, n);
@@ -312,7 +312,10 @@ static tide__block* view_commit(stitching* s, new_view* n) {
   tide__heap_release(device->heap, n->made, n->made_count, sizeof *n->made);
   s->mapped = n->segment->view->count;
   n->segment = NULL;  // it is the lane's now
-  if (n->plan.created > 0) tide__mapped_tell(s->own.request, n->fresh_address, n->plan.created);
+  if (n->plan.created > 0) {
+    tide__mapped_tell(s->own.request, n->fresh_address, n->plan.created);
+    tide__ahead_note(s->own.request, n->home, growth->handle_bytes);
+  }
   return block;
 }
 
@@ -323,7 +326,7 @@ static tide_status view_build(stitching* s, const tide__growth* growth, new_view
     view_give_up(s, n);
     return status;
   }
-  return tide__view_block_finish(&s->own, view_commit(s, n), out);
+  return tide__view_block_finish(&s->own, view_commit(s, growth, n), out);
 }
 
 static tide_status view_try(stitching* s, const tide__growth* growth, bool uses_holes, tide__block** out) {

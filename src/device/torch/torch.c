@@ -120,7 +120,7 @@ static bool is_rejected_early(const tide__request* request) {
          passes_limit(request, (uint64_t)(options->memory_fraction * (double)request->device->total_bytes));
 }
 
-static tide_status rung_grow(tide__request* request, tide__block** out) {
+static tide_status grow(tide__request* request, tide__block** out) {
   request->is_rejected = is_rejected_early(request);
   if (request->is_rejected) return TIDE_ERR_NO_MEMORY;  // the end of the ladder
   if (passes_limit(request, tide__load_relaxed(&request->device->limit))) return TIDE_OK;
@@ -129,6 +129,14 @@ static tide_status rung_grow(tide__request* request, tide__block** out) {
   tide_status status = is_expandable ? tide__expand_grow(request, out) : tide__segment_grow(request, out);
   if (is_expandable && tide__request_falls_back(request, status)) status = tide__segment_grow(request, out);
   return status == TIDE_ERR_NO_MEMORY ? TIDE_OK : status;
+}
+
+// What was made ahead under another policy goes before anything else.
+static tide_status rung_grow(tide__request* request, tide__block** out) {
+  const tide_status status = grow(request, out);
+  const bool is_short = status == TIDE_ERR_NO_MEMORY || (status == TIDE_OK && *out == NULL);
+  return is_short && tide__policy_give_ahead(request->device, &request->context) ? grow(request, out)
+                                                                                 : status;
 }
 
 // Idle memory of the request's own tag, if a budget is in the way.

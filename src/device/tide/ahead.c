@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Memory that is made before a request needs it. While a home grows, a helper thread makes the next handle at
+// its top, of the size that the last growth chose, and maps it. The next request that grows takes it, and
+// saves the time of the driver. All of it together is at most the slack, and with it no more is reserved than
+// the peak and one and a half times the slack. Where the slack is less than a handle, nothing is made.
+//
+// A request decides as if it were not there: it counts as reserved in statistics alone. It becomes idle
+// before a view is made, which may use it; and it goes back first when memory is short. Above what was
+// reserved then, nothing is made any more, until a trim. Where tags have budgets, nothing is made at all.
+//
+// The helper sleeps until a home has grown and there is room for another handle. It takes the gate for one
+// handle at a time, after all threads that wait for it. On the dry machine there is no thread: the request
+// that grew does its work at its end, so that results repeat. If no thread can be started, nothing is made.
+#include <stdlib.h>
+
+#include "base/sys.h"
+#include "device/segment/virtual.h"
+#include "device/tide/home.h"
+#include "machine/pages.h"
+
+// ---------------------------------------------------------------------------------------------------
+// The memory
+
+static void bytes_move(tide_device_cache* device, int64_t bytes) {
+  device->ahead.bytes += (uint64_t)bytes;
+  tide__mutex_lock(&device->totals_lock);
+  tide__stat_move(&device->totals.ahead_bytes, bytes);
+  tide__mutex_unlock(&device->totals_lock);
+}
+
+static bool is_at_top(const tide__home* home) {
+  return home->ahead != NULL && home->top != NULL && home->top->prev == home->ahead;
+}
+
+// Handles are counted from the low end, so that what is left still lies at the top.
+tide__block* tide__ahead_take_locked(tide_device_cache* device, tide__segment* segment, uint64_t bytes) {
+  tide__home* const home = segment->home;
+  uint64_t taken = 0;
+  if (!is_at_top(home)) return NULL;
+  tide__block* block = home->ahead;
+  for (size_t i = tide__handle_index_at(home, block->address); i < home->count && taken < bytes; i++)
+    taken += home->handles[i]->bytes;
+  if (taken < block->bytes) block = tide__block_cut_front_locked(segment->lane, block, taken);
+  else home->ahead = NULL;
+  block->state = TIDE__BLOCK_BUSY;
+  bytes_move(device, -(int64_t)block->bytes);
+  return block;
+}
+
+void tide__ahead_put_locked(tide_device_cache* device, tide__segment* segment, tide__block* block) {
+  tide__home* const home = segment->home;
+  bytes_move(device, (int64_t)block->bytes);
+  if (home->ahead != NULL) tide__block_absorb_prev_locked(segment->lane, block);
+  block->state = TIDE__BLOCK_AHEAD;
+  home->ahead = block;
+}
+
+static tide__block* home_claim_ahead(tide__home* home) {
+  tide__mutex_lock(&home->segment->lane->lock);
+  tide__block* const block = home->ahead;
+  home->ahead = NULL;
+  if (block != NULL) block->state = TIDE__BLOCK_BUSY;
+  tide__mutex_unlock(&home->segment->lane->lock);
+  return block;
+}
+
+uint64_t tide__ahead_release(tide_device_cache* device, const tide__lane* lane) {
+  const tide__segment* const segment = lane->homes[TIDE__LARGE];
+  tide__home* const home = segment != NULL ? segment->home : NULL;
+  if (home == NULL || home->ahead == NULL) return 0;
+  tide__block* const block = home_claim_ahead(home);
+  const uint64_t bytes = block->bytes;
+  bytes_move(device, -(int64_t)bytes);
+  tide__mutex_lock(&segment->lane->lock);
+  tide__block_return_locked(block, true);
+  tide__mutex_unlock(&segment->lane->lock);
+  return bytes;
+}
+
+// A home that has some; NULL: none has.
+static tide__home* home_with_ahead(tide_device_cache* device) {
+  TIDE_LIST_EACH(it, &device->homes) {
+    tide__home* const home = TIDE_OWNER(it, tide__home, link);
+    if (home->ahead != NULL) return home;
+  }
+  return NULL;
+}
+
+// Observers that are told may change the homes, so each is searched anew.
+bool tide__ahead_give(tide_device_cache* device, const tide__call_context* context) {
+  tide__home* home = NULL;
+  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
+  if (device->ahead.bytes == 0) return false;
+  device->ahead.most_reserved = tide__max(1, reserved - device->ahead.bytes);
+  const tide__relaxed relaxed = tide__relax_or_not(device->machine);
+  while (device->ahead.bytes > 0 && (home = home_with_ahead(device)) != NULL) {
+    tide__block* const block = home_claim_ahead(home);
+    bytes_move(device, -(int64_t)block->bytes);
+    tide__home_give_unused(device, block, context);
+  }
+  tide__relax_end(&relaxed);
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What there is to do
+
+static uint64_t difference(uint64_t most, uint64_t now) { return most > now ? most - now : 0; }
+
+// How much more may be made ahead.
+static uint64_t room_left(tide_device_cache* device) {
+  const double slack_share = tide__device_options(device)->tide_slack;
+  const uint64_t all = tide__load_relaxed(&device->reserved_bytes);
+  const uint64_t limit = tide__load_relaxed(&device->limit);
+  const uint64_t most = device->ahead.most_reserved != 0 ? device->ahead.most_reserved : UINT64_MAX;
+  tide__mutex_lock(&device->totals_lock);
+  const uint64_t peak = device->peak_large;
+  const uint64_t reserved = (uint64_t)(device->totals.reserved_bytes[TIDE_STAT_LARGE].current +
+                                       device->totals.parked_bytes[TIDE_STAT_LARGE].current);
+  tide__mutex_unlock(&device->totals_lock);
+  const uint64_t slack = (uint64_t)((double)peak * slack_share);
+  const uint64_t left =
+      tide__min(difference(peak + slack + slack / 2, reserved), difference(slack, device->ahead.bytes));
+  return tide__min(left, difference(tide__min(limit, most), all));
+}
+
+// Is there a home whose next handle may be made now?
+static bool has_work(tide_device_cache* device) {
+  const tide__segment* const segment = device->ahead.home;
+  if (segment == NULL || device->is_leaving || !tide__device_options(device)->tide_ahead) return false;
+  const tide__home* const home = segment->home;
+  const uint64_t bytes = device->ahead.handle_bytes;
+  if (tide__budgets_exist(device) || tide__pool_is_away(segment->lane->pool)) return false;
+  if (home->top == NULL || home->top->bytes <= bytes || (home->ahead != NULL && !is_at_top(home)))
+    return false;
+  return room_left(device) >= bytes;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The work
+
+static uint64_t clock_ns(tide_device_cache* device) {
+  uint64_t now_ns = 0;
+  tide__ignore(tide_machine_clock(device->machine, &now_ns));
+  return now_ns;
+}
+
+static void count(tide_device_cache* device, uint64_t begin_ns, bool is_made) {
+  const uint64_t end_ns = clock_ns(device);
+  tide__mutex_lock(&device->totals_lock);
+  device->totals.num_ahead_handles += is_made;
+  device->totals.ahead_ns += (int64_t)difference(end_ns, begin_ns);
+  tide__mutex_unlock(&device->totals_lock);
+}
+
+// The block is BUSY until it has memory.
+static tide_status handle_make(tide_device_cache* device, tide__segment* segment, uint64_t bytes,
+                               const tide__call_context* context) {
+  tide__lane* const lane = segment->lane;
+  if (!tide__lane_lock_with_spares(device, lane)) return TIDE_ERR_NO_MEMORY;
+  tide__block* const block = tide__home_cut_top_locked(segment, bytes);
+  tide__mutex_unlock(&lane->lock);
+  const uint64_t address = block->address;
+  const tide_status status = tide__home_fill(device, segment, address, bytes, bytes);
+  tide__mutex_lock(&lane->lock);
+  if (status != TIDE_OK) tide__home_uncut_top_locked(segment, block);
+  else tide__ahead_put_locked(device, segment, block);
+  tide__mutex_unlock(&lane->lock);
+  if (status == TIDE_OK) tide__mapped_keep(device, segment, address, address + bytes, context);
+  return status;
+}
+
+// Makes one handle, if there is something to do. After a failure there is not, until a home grows again.
+static bool step(tide_device_cache* device, const tide__call_context* context) {
+  tide__ahead_memory* const ahead = &device->ahead;
+  if (!has_work(device)) return false;
+  const tide_error before = *tide_last_error();
+  const uint64_t begin_ns = clock_ns(device);
+  const tide_status status = handle_make(device, ahead->home, ahead->handle_bytes, context);
+  count(device, begin_ns, status == TIDE_OK);
+  if (status != TIDE_OK) ahead->home = NULL;
+  if (status == TIDE_ERR_NO_MEMORY)
+    ahead->most_reserved = tide__max(1, tide__load_relaxed(&device->reserved_bytes));
+  tide__error_restore(&before);
+  return status == TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The helper
+
+// A thread that calls the driver while the process ends could crash. So the process waits for the call.
+static tide__atomic_u32 is_exiting;
+static tide__atomic_u32 working;  // helpers that may be calling their machines
+static int exit_process;
+
+static void exit_begin(void) {
+  if (tide__sys_process() != exit_process) return;  // a child has no helpers
+  tide__store_seq(&is_exiting, 1);
+  while (tide__load_seq(&working) != 0) tide__sys_sleep_ns(20000);
+}
+
+static void exit_register(void) {
+  exit_process = tide__sys_process();
+  (void)atexit(exit_begin);
+}
+
+static bool helper_step(tide_device_cache* device) {
+  const tide__call_context context =
+      tide__is_recording(device) ? tide__context_now(device, TIDE_HISTORY_NEVER) : (tide__call_context){ 0 };
+  tide__gate_enter_last(device);
+  (void)atomic_fetch_add(&working, 1);
+  const bool is_made = tide__load_seq(&is_exiting) == 0 && step(device, &context);
+  (void)atomic_fetch_sub(&working, 1);
+  tide__gate_leave(device);
+  tide__history_tell(&device->history);
+  return is_made;
+}
+
+static void* helper_run(void* user) {
+  tide_device_cache* const device = user;
+  tide__ahead_memory* const ahead = &device->ahead;
+  const tide__relaxed relaxed = tide__relax_or_not(device->machine);
+  while (tide__load_acquire(&ahead->is_ending) == 0) {  // pairs with tide__ahead_fini
+    const uint32_t seen = tide__load_seq(&ahead->calls);
+    if (!helper_step(device)) tide__sys_futex_wait(&ahead->calls, seen);
+  }
+  tide__relax_end(&relaxed);
+  return NULL;
+}
+
+static void helper_call(tide__ahead_memory* ahead) {
+  (void)atomic_fetch_add(&ahead->calls, 1);
+  tide__sys_futex_wake(&ahead->calls);
+}
+
+// A thread is started when there is something to do for the first time.
+static void helper_start(tide_device_cache* device) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  tide__ahead_memory* const ahead = &device->ahead;
+  (void)pthread_once(&once, exit_register);
+  ahead->is_running = tide__sys_thread_start(&ahead->thread, helper_run, device) == 0;
+  ahead->is_threadless = !ahead->is_running;
+}
+
+void tide__ahead_init(tide_device_cache* device) {
+  device->ahead.is_modelled = !tide__pages_exist(device->machine);
+}
+
+void tide__ahead_fini(tide_device_cache* device) {
+  tide__ahead_memory* const ahead = &device->ahead;
+  if (!ahead->is_running) return;
+  tide__store_release(&ahead->is_ending, 1);  // pairs with helper_run
+  helper_call(ahead);
+  (void)pthread_join(ahead->thread, NULL);
+  ahead->is_running = false;
+}
+
+// Memory of a capture stays where it is, and an external stream has little.
+void tide__ahead_note(const tide__request* request, tide__segment* segment, uint64_t handle_bytes) {
+  tide__ahead_memory* const ahead = &request->device->ahead;
+  const bool is_plain = !segment->is_small && !request->is_capturing && !request->lane->is_unlisted;
+  if (!is_plain || !request->options->tide_ahead || ahead->is_threadless) return;
+  ahead->home = segment;
+  ahead->handle_bytes = handle_bytes;
+}
+
+void tide__ahead_go_on(const tide__request* request) {
+  tide_device_cache* const device = request->device;
+  tide__ahead_memory* const ahead = &device->ahead;
+  if (ahead->home == NULL) return;
+  if (ahead->is_modelled) {
+    while (step(device, &request->context)) continue;
+    ahead->home = NULL;
+    return;
+  }
+  if (!has_work(device)) {
+    ahead->home = NULL;
+    return;
+  }
+  if (!ahead->is_running) helper_start(device);
+  else helper_call(ahead);
+}
