@@ -123,6 +123,7 @@ typedef struct tide__ahead_memory {
   struct tide__segment* home;  // that grew last; NULL: there is nothing to do
   uint64_t handle_bytes;       // that its growth chose
   uint64_t most_reserved;      // nothing is made above it, because memory was short there; 0: it never was
+  struct tide__memo* memo;     // owned; what the last run had; NULL: unknown, or over
   bool is_modelled;            // the machine is dry: requests do the work of the helper
   bool is_threadless;          // there is no thread for it
   bool is_running;             // there is one

@@ -10,6 +10,10 @@
 // before a view is made, which may use it; and it goes back first when memory is short. Above what was
 // reserved then, nothing is made any more, until a trim. Where tags have budgets, nothing is made at all.
 //
+// A memo of the last run (memo.c) says how much a stream had. All of that is made at once when its home first
+// grows, as far as the device has free memory. Requests take it before they stitch. What nobody takes goes back
+// a minute after the last growth, or earlier if memory is short.
+//
 // The helper sleeps until a home has grown and there is room for another handle. It takes the gate for one
 // handle at a time, after all threads that wait for it. On the dry machine there is no thread: the request
 // that grew does its work at its end, so that results repeat. If no thread can be started, nothing is made.
@@ -18,6 +22,7 @@
 #include "base/sys.h"
 #include "device/segment/virtual.h"
 #include "device/tide/home.h"
+#include "device/tide/memo.h"
 #include "machine/pages.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -88,12 +93,15 @@ static tide__home* home_with_ahead(tide_device_cache* device) {
   return NULL;
 }
 
+static void memo_end(tide_device_cache* device) {
+  tide__memo_free(device, device->ahead.memo);
+  device->ahead.memo = NULL;
+}
+
 // Observers that are told may change the homes, so each is searched anew.
-bool tide__ahead_give(tide_device_cache* device, const tide__call_context* context) {
+static void give_all(tide_device_cache* device, const tide__call_context* context) {
   tide__home* home = NULL;
-  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
-  if (device->ahead.bytes == 0) return false;
-  device->ahead.most_reserved = tide__max(1, reserved - device->ahead.bytes);
+  memo_end(device);
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   while (device->ahead.bytes > 0 && (home = home_with_ahead(device)) != NULL) {
     tide__block* const block = home_claim_ahead(home);
@@ -101,7 +109,20 @@ bool tide__ahead_give(tide_device_cache* device, const tide__call_context* conte
     tide__home_give_unused(device, block, context);
   }
   tide__relax_end(&relaxed);
+}
+
+bool tide__ahead_give(tide_device_cache* device, const tide__call_context* context) {
+  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
+  if (device->ahead.bytes == 0) return false;
+  device->ahead.most_reserved = tide__max(1, reserved - device->ahead.bytes);
+  give_all(device, context);
   return true;
+}
+
+uint64_t tide__ahead_of_memo(const tide_device_cache* device, const tide__lane* lane) {
+  const tide__segment* const segment = lane->homes[TIDE__LARGE];
+  const bool has_some = device->ahead.memo != NULL && segment != NULL && is_at_top(segment->home);
+  return has_some ? segment->home->ahead->bytes : 0;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -109,12 +130,16 @@ bool tide__ahead_give(tide_device_cache* device, const tide__call_context* conte
 
 static uint64_t difference(uint64_t most, uint64_t now) { return most > now ? most - now : 0; }
 
+// How much more may be reserved at all.
+static uint64_t limit_left(tide_device_cache* device) {
+  const uint64_t limit = tide__load_relaxed(&device->limit);
+  const uint64_t most = device->ahead.most_reserved != 0 ? device->ahead.most_reserved : UINT64_MAX;
+  return difference(tide__min(limit, most), tide__load_relaxed(&device->reserved_bytes));
+}
+
 // How much more may be made ahead.
 static uint64_t room_left(tide_device_cache* device) {
   const double slack_share = tide__device_options(device)->tide_slack;
-  const uint64_t all = tide__load_relaxed(&device->reserved_bytes);
-  const uint64_t limit = tide__load_relaxed(&device->limit);
-  const uint64_t most = device->ahead.most_reserved != 0 ? device->ahead.most_reserved : UINT64_MAX;
   tide__mutex_lock(&device->totals_lock);
   const uint64_t peak = device->peak_large;
   const uint64_t reserved = (uint64_t)(device->totals.reserved_bytes[TIDE_STAT_LARGE].current +
@@ -123,19 +148,44 @@ static uint64_t room_left(tide_device_cache* device) {
   const uint64_t slack = (uint64_t)((double)peak * slack_share);
   const uint64_t left =
       tide__min(difference(peak + slack + slack / 2, reserved), difference(slack, device->ahead.bytes));
-  return tide__min(left, difference(tide__min(limit, most), all));
+  return tide__min(left, limit_left(device));
 }
 
-// Is there a home whose next handle may be made now?
-static bool has_work(tide_device_cache* device) {
+// What a memo may make: the free memory of the device, but for a part.
+enum { MARGIN_PARTS = 32 };
+
+static uint64_t memo_room(tide_device_cache* device) {
+  tide__memo* const memo = device->ahead.memo;
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  if (!memo->is_measured) {
+    const tide_error before = *tide_last_error();
+    memo->is_measured = true;
+    if (tide_machine_memory_info(device->machine, device->index, &free_bytes, &total_bytes) != TIDE_OK)
+      tide__error_restore(&before);
+    memo->left = difference(free_bytes, total_bytes / MARGIN_PARTS);
+  }
+  return tide__min(memo->left, limit_left(device));
+}
+
+// The size of the next handle of a home, by the memo or by the last growth; 0: there is none.
+static uint64_t next_bytes(tide_device_cache* device, const tide__segment* segment) {
+  tide__memo* const memo = device->ahead.memo;
+  const tide__memo_stream* const stream = tide__memo_stream_of(memo, segment);
+  const uint64_t wanted = stream != NULL ? tide__memo_next(device, memo, stream) : 0;
+  if (wanted > 0 && wanted <= memo_room(device)) return wanted;
+  return device->ahead.handle_bytes <= room_left(device) ? device->ahead.handle_bytes : 0;
+}
+
+// The size of the handle that may be made now; 0: there is nothing to do.
+static uint64_t work_bytes(tide_device_cache* device) {
   const tide__segment* const segment = device->ahead.home;
-  if (segment == NULL || device->is_leaving || !tide__device_options(device)->tide_ahead) return false;
+  if (segment == NULL || device->is_leaving || !tide__device_options(device)->tide_ahead) return 0;
   const tide__home* const home = segment->home;
-  const uint64_t bytes = device->ahead.handle_bytes;
-  if (tide__budgets_exist(device) || tide__pool_is_away(segment->lane->pool)) return false;
-  if (home->top == NULL || home->top->bytes <= bytes || (home->ahead != NULL && !is_at_top(home)))
-    return false;
-  return room_left(device) >= bytes;
+  if (tide__budgets_exist(device) || tide__pool_is_away(segment->lane->pool)) return 0;
+  if (home->ahead != NULL && !is_at_top(home)) return 0;
+  const uint64_t bytes = next_bytes(device, segment);
+  return home->top != NULL && home->top->bytes > bytes ? bytes : 0;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -172,15 +222,36 @@ static tide_status handle_make(tide_device_cache* device, tide__segment* segment
   return status;
 }
 
+// A home has got so many bytes more.
+static void memo_note(tide_device_cache* device, const tide__segment* segment, uint64_t bytes) {
+  tide__memo* const memo = device->ahead.memo;
+  tide__memo_stream* const stream = tide__memo_stream_of(memo, segment);
+  if (stream == NULL) return;
+  stream->made += bytes;
+  memo->left -= tide__min(memo->left, bytes);
+  memo->used_ns = clock_ns(device);
+}
+
+// Gives back what the memo made and nobody took, when no home has grown for long.
+#define MEMO_PATIENCE_NS ((uint64_t)60000000000)
+
+static void memo_expire(tide_device_cache* device, const tide__call_context* context) {
+  const tide__memo* const memo = device->ahead.memo;
+  if (memo == NULL || memo->used_ns == 0) return;
+  if (difference(clock_ns(device), memo->used_ns) >= MEMO_PATIENCE_NS) give_all(device, context);
+}
+
 // Makes one handle, if there is something to do. After a failure there is not, until a home grows again.
 static bool step(tide_device_cache* device, const tide__call_context* context) {
   tide__ahead_memory* const ahead = &device->ahead;
-  if (!has_work(device)) return false;
+  const uint64_t bytes = work_bytes(device);
+  if (bytes == 0) return false;
   const tide_error before = *tide_last_error();
   const uint64_t begin_ns = clock_ns(device);
-  const tide_status status = handle_make(device, ahead->home, ahead->handle_bytes, context);
+  const tide_status status = handle_make(device, ahead->home, bytes, context);
   count(device, begin_ns, status == TIDE_OK);
-  if (status != TIDE_OK) ahead->home = NULL;
+  if (status == TIDE_OK) memo_note(device, ahead->home, bytes);
+  else ahead->home = NULL;
   if (status == TIDE_ERR_NO_MEMORY)
     ahead->most_reserved = tide__max(1, tide__load_relaxed(&device->reserved_bytes));
   tide__error_restore(&before);
@@ -206,12 +277,14 @@ static void exit_register(void) {
   (void)atexit(exit_begin);
 }
 
-static bool helper_step(tide_device_cache* device) {
+static bool helper_step(tide_device_cache* device, bool* out_holds_memo) {
   const tide__call_context context =
       tide__is_recording(device) ? tide__context_now(device, TIDE_HISTORY_NEVER) : (tide__call_context){ 0 };
   tide__gate_enter_last(device);
   (void)atomic_fetch_add(&working, 1);
   const bool is_made = tide__load_seq(&is_exiting) == 0 && step(device, &context);
+  if (!is_made && tide__load_seq(&is_exiting) == 0) memo_expire(device, &context);
+  *out_holds_memo = device->ahead.memo != NULL && device->ahead.bytes > 0;
   (void)atomic_fetch_sub(&working, 1);
   tide__gate_leave(device);
   tide__history_tell(&device->history);
@@ -223,8 +296,11 @@ static void* helper_run(void* user) {
   tide__ahead_memory* const ahead = &device->ahead;
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   while (tide__load_acquire(&ahead->is_ending) == 0) {  // pairs with tide__ahead_fini
+    bool holds_memo = false;
     const uint32_t seen = tide__load_seq(&ahead->calls);
-    if (!helper_step(device)) tide__sys_futex_wait(&ahead->calls, seen);
+    if (helper_step(device, &holds_memo)) continue;
+    if (holds_memo) tide__sys_futex_wait_for(&ahead->calls, seen, MEMO_PATIENCE_NS);
+    else tide__sys_futex_wait(&ahead->calls, seen);
   }
   tide__relax_end(&relaxed);
   return NULL;
@@ -250,18 +326,24 @@ void tide__ahead_init(tide_device_cache* device) {
 
 void tide__ahead_fini(tide_device_cache* device) {
   tide__ahead_memory* const ahead = &device->ahead;
-  if (!ahead->is_running) return;
+  if (!ahead->is_running) {
+    memo_end(device);
+    return;
+  }
   tide__store_release(&ahead->is_ending, 1);  // pairs with helper_run
   helper_call(ahead);
   (void)pthread_join(ahead->thread, NULL);
   ahead->is_running = false;
+  memo_end(device);
 }
 
 // Memory of a capture stays where it is, and an external stream has little.
-void tide__ahead_note(const tide__request* request, tide__segment* segment, uint64_t handle_bytes) {
+void tide__ahead_note(const tide__request* request, tide__segment* segment, uint64_t handle_bytes,
+                      uint64_t made) {
   tide__ahead_memory* const ahead = &request->device->ahead;
   const bool is_plain = !segment->is_small && !request->is_capturing && !request->lane->is_unlisted;
   if (!is_plain || !request->options->tide_ahead || ahead->is_threadless) return;
+  if (ahead->memo != NULL) memo_note(request->device, segment, made);
   ahead->home = segment;
   ahead->handle_bytes = handle_bytes;
 }
@@ -269,16 +351,15 @@ void tide__ahead_note(const tide__request* request, tide__segment* segment, uint
 void tide__ahead_go_on(const tide__request* request) {
   tide_device_cache* const device = request->device;
   tide__ahead_memory* const ahead = &device->ahead;
-  if (ahead->home == NULL) return;
   if (ahead->is_modelled) {
     while (step(device, &request->context)) continue;
+    memo_expire(device, &request->context);
     ahead->home = NULL;
-    return;
-  }
-  if (!has_work(device)) {
+  } else if (work_bytes(device) == 0) {
     ahead->home = NULL;
-    return;
+  } else if (!ahead->is_running) {
+    helper_start(device);
+  } else {
+    helper_call(ahead);
   }
-  if (!ahead->is_running) helper_start(device);
-  else helper_call(ahead);
 }

@@ -121,7 +121,7 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
   *out = grow_join_locked(request->lane, &g);
   tide__mutex_unlock(&request->lane->lock);
   if (bytes > 0) tide__mapped_tell(request, address, bytes);
-  if (has_grown) tide__ahead_note(request, segment, growth->handle_bytes);
+  if (has_grown) tide__ahead_note(request, segment, growth->handle_bytes, bytes);
   return TIDE_OK;
 }
 

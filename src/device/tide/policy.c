@@ -309,7 +309,8 @@ static tide_status make(tide__request* request, tide__growth* growth, tide__bloc
   if (*out != NULL) return TIDE_OK;
   TIDE_TRY(tide__view_use(request, growth, out));
   if (*out != NULL) return TIDE_OK;
-  const uint64_t most = tide__min(growth->slack_left, growth->limit_left);
+  const uint64_t most = tide__max(tide__min(growth->slack_left, growth->limit_left),
+                                  tide__ahead_of_memo(request->device, request->lane));
   TIDE_TRY(grow(request, growth, most, out));
   return *out != NULL ? TIDE_OK : or_none(rung_stitch(request, growth, out));
 }

@@ -102,12 +102,16 @@ void tide__home_survey_locked(tide__segment* segment);
 void tide__ahead_init(tide_device_cache* device);
 void tide__ahead_fini(tide_device_cache* device);
 // Notes that a home has grown for a request; and at the end of the request, lets the helper go on from there.
-void tide__ahead_note(const tide__request* request, tide__segment* segment, uint64_t handle_bytes);
+// `made` bytes are new.
+void tide__ahead_note(const tide__request* request, tide__segment* segment, uint64_t handle_bytes,
+                      uint64_t made);
 void tide__ahead_go_on(const tide__request* request);
 // Takes whole handles at the top of a home for at least `bytes`, or all; BUSY, or NULL if there are none. And
 // adds a BUSY block of whole handles, just below the top and just behind what there is.
 tide__block* tide__ahead_take_locked(tide_device_cache* device, tide__segment* segment, uint64_t bytes);
 void tide__ahead_put_locked(tide_device_cache* device, tide__segment* segment, tide__block* block);
+// What a lane has of it by a memo, which needs no slack.
+uint64_t tide__ahead_of_memo(const tide_device_cache* device, const tide__lane* lane);
 // Makes what a lane has of it idle; returns how much that was.
 uint64_t tide__ahead_release(tide_device_cache* device, const tide__lane* lane);
 // Gives all of it back to the machine, because memory is short; false if there was none. What the machine

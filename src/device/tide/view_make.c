@@ -314,7 +314,7 @@ static tide__block* view_commit(stitching* s, const tide__growth* growth, new_vi
   n->segment = NULL;  // it is the lane's now
   if (n->plan.created > 0) {
     tide__mapped_tell(s->own.request, n->fresh_address, n->plan.created);
-    tide__ahead_note(s->own.request, n->home, growth->handle_bytes);
+    tide__ahead_note(s->own.request, n->home, growth->handle_bytes, n->plan.created);
   }
   return block;
 }

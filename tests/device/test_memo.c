@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Memos of the last run: what the next one makes ahead, what becomes of memory that it does not need, and
+// files that are not what they should be. Figures of driver time come from the clock of the dry machine.
+#include <sched.h>
+
+#include "device/devices.h"
+
+#define SETTINGS "policy:tide,tide_idle_handles:0,tide_stitch_share:1"
+enum { BLOCKS = 24 };
+
+static const char* memo_path(void) {
+  static char path[128];
+  (void)snprintf(path, sizeof path, "/tmp/tidemark-memo-%d", (int)getpid());
+  return path;
+}
+
+static uint64_t ahead_of(tide_device_cache* d) { return (uint64_t)stats_of(d).ahead_bytes.current; }
+
+static uint64_t clock_of(tide_machine* m) {
+  uint64_t ns = 0;
+  T_OK(tide_machine_clock(m, &ns));
+  return ns;
+}
+
+static tide_machine* device_of(uint64_t capacity) {
+  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
+  tide_machine* m = NULL;
+  options.capacity = capacity;
+  T_OK(tide_machine_new_dry(&options, &m));
+  return m;
+}
+
+// A step of a program: blocks of several sizes, half of them at once; returns the driver time that its
+// requests waited for.
+static uint64_t step(tide_machine* m, tide_device_cache* d, size_t mib) {
+  tide_block blocks[BLOCKS];
+  const uint64_t begin_ns = clock_of(m);
+  const int64_t helped_ns = counter(d, ahead_ns);
+  for (size_t i = 0; i < BLOCKS; i++) {
+    blocks[i] = take(d, NULL, (i % 5 + 1) * mib * MIB);
+    if (i % 2 == 1) give(d, blocks[i - 1]);
+  }
+  for (size_t i = 1; i < BLOCKS; i += 2) give(d, blocks[i]);
+  return clock_of(m) - begin_ns - (uint64_t)(counter(d, ahead_ns) - helped_ns);
+}
+
+// A run of ten steps; the times of the first and of the last.
+typedef struct times {
+  uint64_t first_ns;
+  uint64_t last_ns;
+  uint64_t peak;
+} times;
+
+static times run(const char* load, const char* save, size_t mib) {
+  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_device_cache* const d = device_with(m, SETTINGS);
+  times t = { 0, 0, 0 };
+  if (load != NULL) T_OK(tide_device_memo_load(d, load));
+  give(d, take(d, NULL, 2 * MIB));  // before the first step
+  t.first_ns = step(m, d, mib);
+  for (int i = 0; i < 9; i++) t.last_ns = step(m, d, mib);
+  t.peak = (uint64_t)stats_of(d).reserved_bytes[TIDE_STAT_ALL].peak;
+  device_expect_valid(d);
+  if (save != NULL) T_OK(tide_device_memo_save(d, save));
+  tide_device_free(d);
+  tide_machine_free(m);
+  return t;
+}
+
+T_TEST(test_memo__the_first_step_is_as_the_tenth) {
+  const times before = run(NULL, memo_path(), 32);
+  T_CHECK(before.first_ns > 1000000);
+  T_EQ(before.last_ns, 0);
+  for (int i = 0; i < 3; i++) {  // memos of runs with memos do not grow
+    const times after = run(memo_path(), memo_path(), 32);
+    T_LE(after.first_ns, before.first_ns / 20);  // a view may be left to make
+    T_EQ(after.last_ns, 0);
+    T_LE(after.peak, before.peak + before.peak / 100);
+  }
+  (void)unlink(memo_path());
+}
+
+// The memo of a program of another size: steps cost no more than without.
+T_TEST(test_memo__of_another_program_harms_nothing) {
+  static const size_t sizes[] = { 2, 8, 64, 100 };
+  (void)run(NULL, memo_path(), 32);
+  for (size_t i = 0; i < 4; i++) {
+    const times alone = run(NULL, NULL, sizes[i]);
+    const times with = run(memo_path(), NULL, sizes[i]);
+    T_LE(with.first_ns, alone.first_ns);
+    T_LE(with.last_ns, alone.last_ns);
+  }
+  (void)unlink(memo_path());
+}
+
+T_TEST(test_memo__what_nobody_takes_goes_back_after_a_minute) {
+  (void)run(NULL, memo_path(), 32);
+  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_device_cache* const d = device_with(m, SETTINGS);
+  T_OK(tide_device_memo_load(d, memo_path()));
+  T_EQ(ahead_of(d), 0);
+  const tide_block block = take(d, NULL, 10 * MIB);
+  T_CHECK(ahead_of(d) > 100 * MIB);
+  device_expect_valid(d);
+  T_OK(tide_dry_advance(m, (uint64_t)59 * 1000000000));
+  (void)take(d, NULL, 1000);  // a small home grows
+  T_CHECK(ahead_of(d) > 100 * MIB);
+  T_OK(tide_dry_advance(m, (uint64_t)2 * 1000000000));
+  for (int i = 0; i < 200; i++) (void)take(d, NULL, 400 * KIB);
+  T_EQ(ahead_of(d), 0);
+  give(d, block);
+  device_expect_valid(d);
+  tide_device_free(d);
+  tide_machine_free(m);
+  (void)unlink(memo_path());
+}
+
+// Requests that a device without memo memory serves are served.
+T_TEST(test_memo__goes_back_first_when_memory_is_short) {
+  (void)run(NULL, memo_path(), 32);
+  for (int way = 0; way < 2; way++) {
+    tide_machine* const m = device_of(way == 0 ? 900 * MIB : (uint64_t)32 << 30);
+    tide_device_cache* const d = device_with(m, SETTINGS);
+    tide_stream side = NULL;
+    size_t free_bytes = 0;
+    size_t total = 0;
+    T_OK(tide_machine_stream_new(m, 0, TIDE_STREAM_NON_BLOCKING, 0, &side));
+    if (way == 1) T_OK(tide_device_set_limit(d, 900 * MIB));
+    T_OK(tide_device_memo_load(d, memo_path()));
+    (void)take(d, NULL, 100 * MIB);
+    T_CHECK(ahead_of(d) > 300 * MIB);
+    T_OK(tide_machine_memory_info(m, 0, &free_bytes, &total));
+    T_LE(total / 32, free_bytes);
+    (void)take(d, side, 780 * MIB);
+    T_EQ(ahead_of(d), 0);
+    expect_oom(d, side, 40 * MIB);
+    device_expect_valid(d);
+    tide_device_free(d);
+    tide_machine_free(m);
+  }
+  (void)unlink(memo_path());
+}
+
+static void write_text(const char* text, size_t length) {
+  FILE* const file = fopen(memo_path(), "w");
+  T_CHECK(file != NULL && fwrite(text, 1, length, file) == length && fclose(file) == 0);
+}
+
+// What is refused changes nothing: nothing is made ahead by it.
+MACHINE_TEST_OVER(test_memo__damaged_and_hostile_files_are_refused, machine_dry) {
+  static const char* const texts[] = {
+    "",
+    "tidemark memo 1\n",
+    "tidemark memo 2\npeak 1\nend\n",
+    "tidemark memo 1\npeak 100\n",
+    "tidemark memo 1\npeak 100\nend",
+    "tidemark memo 1\npeak 100\nend\n\n",
+    "tidemark memo 1\npeak -1\nend\n",
+    "tidemark memo 1\npeak 9999999999999999999999999\nend\n",
+    "tidemark memo 1\npeak 1\nhandles 1 2097152\nend\n",
+    "tidemark memo 1\npeak 1\nstream 0\nhandles 0 2097152\nend\n",
+    "tidemark memo 1\npeak 1\nstream 0\nhandles 1 2097153\nend\n",
+    "tidemark memo 1\npeak 1\nstream 0\nhandles 1 0\nend\n",
+    "tidemark memo 1\npeak 1\nstream 0\nhandles 1048577 2097152\nend\n",
+    "tidemark memo 1\npeak 1\nstream 1\nstream 0\nend\n",
+    "tidemark memo 1\npeak 1\nstream 0\nstream 0\nend\n",
+    "tidemark memo 1\npeak 1\nstream 1024\nend\n",
+    "tidemark memo 1\r\npeak 1\nend\n",
+  };
+  tide_device_cache* const d = device_with(m, SETTINGS);
+  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    write_text(texts[i], strlen(texts[i]));
+    T_STATUS(tide_device_memo_load(d, memo_path()), TIDE_ERR_FORMAT);
+  }
+  write_text("tidemark memo 1\npeak 1\0end\n", 27);
+  T_STATUS(tide_device_memo_load(d, memo_path()), TIDE_ERR_FORMAT);
+  T_OK(truncate(memo_path(), 2 << 20) == 0 ? TIDE_OK : TIDE_ERR_STATE);
+  T_STATUS(tide_device_memo_load(d, memo_path()), TIDE_ERR_FORMAT);
+  (void)unlink(memo_path());
+  T_STATUS(tide_device_memo_load(d, memo_path()), TIDE_ERR_STATE);
+  T_STATUS(tide_device_memo_load(d, "/"), TIDE_ERR_STATE);
+  T_STATUS(tide_device_memo_save(d, "/nowhere/memo"), TIDE_ERR_STATE);
+  T_STATUS(tide_device_memo_save(d, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_memo_load(NULL, memo_path()), TIDE_ERR_ARGUMENT);
+  (void)take(d, NULL, 20 * MIB);
+  T_EQ(ahead_of(d), 0);
+  tide_device_free(d);
+}
+
+// A memo of all the memory that there is, with a peak to match.
+MACHINE_TEST_OVER(test_memo__takes_no_more_than_the_device_has, machine_dry) {
+  size_t free_bytes = 0;
+  size_t total = 0;
+  char text[256];
+  (void)snprintf(text, sizeof text,
+                 "tidemark memo 1\npeak 999999999999999999\nstream 0\nhandles 2 2097152\n"
+                 "handles 1048576 1099511627776\nhandles 40 2097152\nstream 7\nend\n");
+  write_text(text, strlen(text));
+  tide_device_cache* const d = device_with(m, SETTINGS);
+  T_OK(tide_device_memo_load(d, memo_path()));
+  (void)take(d, NULL, 20 * MIB);
+  T_OK(tide_machine_memory_info(m, 0, &free_bytes, &total));
+  T_LE(total / 32, free_bytes);
+  device_expect_valid(d);
+  (void)take(d, NULL, total - 30 * MIB);
+  tide_device_free(d);
+  (void)unlink(memo_path());
+}
+
+MACHINE_TEST_OVER(test_memo__only_tide_has_memos, machine_dry) {
+  tide_device_cache* const d = device_with(m, "policy:torch");
+  T_STATUS(tide_device_memo_save(d, memo_path()), TIDE_ERR_UNSUPPORTED);
+  T_STATUS(tide_device_memo_load(d, memo_path()), TIDE_ERR_UNSUPPORTED);
+  tide_device_free(d);
+}
+
+// Without a helper a memo has no effect.
+T_TEST(test_memo__without_a_helper_nothing_is_made) {
+  (void)run(NULL, memo_path(), 32);
+  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_device_cache* const d = device_with(m, SETTINGS ",tide_ahead:False");
+  T_OK(tide_device_memo_load(d, memo_path()));
+  (void)take(d, NULL, 20 * MIB);
+  T_EQ(ahead_of(d), 0);
+  tide_device_free(d);
+  tide_machine_free(m);
+  (void)unlink(memo_path());
+}
+
+// By the thread, with a memo that is loaded again and again while it works.
+HOST_TEST(test_memo__a_thread_makes_it) {
+  static const char text[] = "tidemark memo 1\npeak 125829120\nstream 0\nhandles 60 2097152\nend\n";
+  write_text(text, sizeof text - 1);
+  for (size_t i = 0; i < t_scaled(10); i++) {
+    tide_device_cache* const d = device_with(m, SETTINGS);
+    T_OK(tide_device_memo_load(d, memo_path()));
+    give(d, take(d, NULL, 4 * MIB));
+    if (i % 2 == 0) T_OK(tide_device_memo_load(d, memo_path()));
+    else
+      while (ahead_of(d) < 100 * MIB) (void)sched_yield();
+    (void)take(d, NULL, 60 * MIB);
+    (void)take(d, NULL, 150 * MIB);
+    if (i % 2 == 1) T_OK(tide_device_memo_save(d, memo_path()));
+    tide_device_free(d);
+    write_text(text, sizeof text - 1);
+  }
+  (void)unlink(memo_path());
+}
