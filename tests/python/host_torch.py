@@ -211,7 +211,7 @@ class HostTorch(types.ModuleType):
         self.current = 0
         self.fractions = {}
         self._labels = itertools.count(1)
-        self._queued, self._is_initialized = [], False
+        self._queued, self._is_initialized, self._is_initializing = [], False, False
         self.version = types.SimpleNamespace(cuda="13.0")
         self.cuda = types.SimpleNamespace(
             init=self._init, is_initialized=lambda: self._is_initialized, _lazy_call=self._lazy_call,
@@ -226,14 +226,19 @@ class HostTorch(types.ModuleType):
         self._queued.append(function)
 
     def _init(self):
-        """Makes the calls that wait for it; after an error it begins again next time."""
-        if not self._is_initialized:
+        """Makes the calls that wait for it, which may call it; after an error it begins again next time."""
+        if self._is_initialized or self._is_initializing:
+            return
+        self._is_initializing = True
+        try:
             for function in self._queued:
                 try:
                     function()
                 except Exception as error:
                     raise DeferredCudaCallError(f"CUDA call failed lazily at initialization with error: {error}") from error
             self._is_initialized = True
+        finally:
+            self._is_initializing = False
 
     def _index(self, device, optional=False):
         assert optional or device is not None

@@ -10,9 +10,9 @@
 // before a view is made, which may use it; and it goes back first when memory is short. Above what was
 // reserved then, nothing is made any more, until a trim. Where tags have budgets, nothing is made at all.
 //
-// A memo of the last run (memo.c) says how much a stream had. All of that is made at once when its home first
-// grows, as far as the device has free memory. Requests take it before they stitch. What nobody takes goes back
-// a minute after the last growth, or earlier if memory is short.
+// A memo of the last run (memo.c) says how much a stream had. All of that is made at once when its home
+// first grows, as far as the device has free memory. Requests take it before they stitch. What nobody takes
+// goes back a minute after the last growth, or earlier if memory is short.
 //
 // The helper sleeps until a home has grown and there is room for another handle. It takes the gate for one
 // handle at a time, after all threads that wait for it. On the dry machine there is no thread: the request
