@@ -20,7 +20,7 @@
 #include "plan/search_state.h"
 
 #define SEARCH_STACK_LEAST ((size_t)1 << 18)  // bytes
-#define SEARCH_STACK_MOST ((size_t)1 << 26)   // bytes
+#define SEARCH_STACK_MOST ((size_t)1 << 27)   // bytes
 
 typedef enum search_state { SEARCH_OPEN, SEARCH_SOLVED, SEARCH_FAILED, SEARCH_ENDED } search_state;
 
@@ -35,18 +35,18 @@ static void search_alloc(tide__search* search) {
   search->offsets = tide__scratch_alloc(scratch, tiles, sizeof *search->offsets);
   search->weights = tide__scratch_alloc(scratch, sections, sizeof *search->weights);
   search->priorities = tide__scratch_alloc(scratch, tiles, sizeof *search->priorities);
-  search->rows.sums = tide__scratch_alloc(scratch, sections, sizeof(int64_t));
-  search->rows.lows = tide__scratch_alloc(scratch, sections, sizeof(int64_t));
-  search->rows.counts = tide__scratch_alloc(scratch, sections, sizeof(int64_t));
-  search->crossings = tide__scratch_alloc(scratch, sections, sizeof *search->crossings);
+  for (size_t i = 0; i < TIDE__ROWS_COUNT; i++) {
+    search->rows.rows[i] = tide__scratch_alloc(scratch, sections, sizeof(int64_t));
+  }
   search->is_blocked = tide__scratch_alloc(scratch, sections, sizeof *search->is_blocked);
   search->starts = tide__scratch_alloc(scratch, sections, sizeof *search->starts);
   search->tops = tide__scratch_alloc(scratch, sections, sizeof *search->tops);
   search->raised = tide__scratch_alloc(scratch, tiles, sizeof *search->raised);
   search->raised_floors = tide__scratch_alloc(scratch, tiles, sizeof *search->raised_floors);
   // A branch has a frame for each tile that is placed, and for each time that no candidate is. Each frame
-  // has a list of the tiles that are left. A full stack ends the run.
-  const size_t frame = sizeof(tide__search_frame) + tiles * (sizeof(uint32_t) + sizeof(int64_t)) + 256;
+  // has a list of the tiles that are left, and the rows that changed. A full stack ends the run.
+  const size_t frame = sizeof(tide__search_frame) + tiles * (sizeof(uint32_t) + sizeof(int64_t)) +
+                       sections * TIDE__ROWS_COUNT * sizeof(int64_t) + 256;
   size_t bytes = tiles < SEARCH_STACK_MOST / frame ? frame * (tiles / 2 + 64) : SEARCH_STACK_MOST;
   if (bytes < SEARCH_STACK_LEAST) bytes = SEARCH_STACK_LEAST;
   if (bytes > SEARCH_STACK_MOST) bytes = SEARCH_STACK_MOST;
@@ -95,19 +95,22 @@ int64_t tide__search_offset(const tide__search* search, uint32_t tile) {
 // ---------------------------------------------------------------------------------------------------
 // Nodes
 
-static tide__search_frame* search_push(tide__search* search, const tide__search_job* job) {
+static tide__search_frame* search_push(tide__search* search, const tide__search_job* job, char* saved) {
   const size_t mark = search->stack_used;
   tide__search_frame* const frame = tide__search_take(search, 1, sizeof *frame);
   if (frame == NULL) return NULL;
-  *frame = (tide__search_frame){ .job = *job, .below = search->top, .mark = mark };
+  *frame = (tide__search_frame){ .job = *job, .below = search->top, .mark = mark, .saved = saved };
   search->top = frame;
   return frame;
 }
 
 static void search_pop(tide__search* search) {
-  search->stack_used = search->top->mark;
-  search->top = search->top->below;
+  const tide__search_frame* const frame = search->top;
+  tide__rows_restore(&search->rows, frame->job.changed_first, frame->job.changed_last, frame->saved);
+  search->stack_used = frame->mark;
+  search->top = frame->below;
 }
+
 // A node visits its tiles and their sections, and all sections between them.
 static uint64_t search_node_work(const tide__search* search, const tide__search_job* job) {
   const uint64_t area = search->puzzle->has_gaps ? 2 * job->area : job->area;
@@ -121,11 +124,16 @@ static search_state search_enter(tide__search* search, const tide__search_job* j
   if (!tide__search_may(search, search_node_work(search, job))) return SEARCH_ENDED;
   search->spent.nodes++;
   if (tide__nogoods_has(&search->nogoods, job->key)) return SEARCH_FAILED;
+  char* const saved =
+      tide__search_take(search, 1, tide__rows_bytes(&search->rows, job->changed_last - job->changed_first));
+  if (saved == NULL) return SEARCH_ENDED;
+  tide__rows_save(&search->rows, job->changed_first, job->changed_last, saved);
   if (!tide__search_bound(search, job)) {
+    tide__rows_restore(&search->rows, job->changed_first, job->changed_last, saved);
     tide__nogoods_add(&search->nogoods, job->key);
     return SEARCH_FAILED;
   }
-  tide__search_frame* const frame = search_push(search, job);
+  tide__search_frame* const frame = search_push(search, job, saved);
   if (frame == NULL) return SEARCH_ENDED;
   tide__search_branch(search, frame);
   return search->is_ended ? SEARCH_ENDED : SEARCH_OPEN;

@@ -24,35 +24,30 @@ static void search_blame(tide__search* search, const tide__puzzle_span* span, in
   }
 }
 
+static tide__puzzle_span search_clip(const tide__puzzle_span* span, uint32_t first, uint32_t last) {
+  return (tide__puzzle_span){ span->first > first ? span->first : first,
+                              span->last < last ? span->last : last, span->height };
+}
+
 bool tide__search_bound(tide__search* search, const tide__search_job* job) {
-  tide__rows_clear(&search->rows, job->first, job->last);
+  const uint32_t changed_first = job->changed_first;
+  const uint32_t changed_last = job->changed_last;
+  tide__rows_clear(&search->rows, changed_first, changed_last);
   for (uint32_t i = 0; i < job->count; i++) {
     const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
+    if (tile->last <= changed_first || tile->first >= changed_last) continue;
     const int64_t floor = job->floors[i];
     const int64_t most = search->capacity - floor;
     for (uint32_t j = 0; j < tile->span_count; j++) {
-      const tide__puzzle_span* const span = &search->puzzle->spans[tile->span + j];
-      if (tide__rows_stack(&search->rows, span->first, span->last, span->height, floor, most)) continue;
-      search_blame(search, span, floor);
+      const tide__puzzle_span span =
+          search_clip(&search->puzzle->spans[tile->span + j], changed_first, changed_last);
+      if (span.first >= span.last) continue;
+      if (tide__rows_stack(&search->rows, span.first, span.last, span.height, floor, most)) continue;
+      search_blame(search, &span, floor);
       return false;
     }
   }
   return true;
-}
-
-// Fills the counts of valleys. A tile that is lowest in a valley lies wholly in it, so it is lowest at both
-// its ends; other tiles are skipped.
-static void search_count_lowest(tide__search* search, const tide__search_job* job) {
-  for (uint32_t i = 0; i < job->count; i++) {
-    const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
-    const int64_t floor = job->floors[i];
-    for (uint32_t j = 0; j < tile->span_count; j++) {
-      const tide__puzzle_span* const span = &search->puzzle->spans[tile->span + j];
-      if (tide__rows_low(&search->rows, span->first) != floor) continue;
-      if (tide__rows_low(&search->rows, span->last - 1) != floor) continue;
-      tide__rows_add(&search->rows, span->first, span->last, floor);
-    }
-  }
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -71,19 +66,10 @@ static void search_group_insert(tide__search* search, tide__search_frame* frame,
   tide__search_count_work(search, frame->group_count++ - at);
 }
 
-// Counts the tiles that live in a section and in the one before, and those that begin in it.
-static void search_count_crossings(tide__search* search, const tide__search_job* job) {
-  int32_t* const crossings = search->crossings;
-  const size_t sections = job->last - job->first;
-  memset(&crossings[job->first], 0, (sections + 1) * sizeof *crossings);
-  memset(&search->starts[job->first], 0, sections * sizeof *search->starts);
-  for (uint32_t i = 0; i < job->count; i++) {
-    const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
-    crossings[tile->first + 1]++;
-    crossings[tile->last]--;
-    search->starts[tile->first]++;
-  }
-  for (uint32_t i = job->first + 1; i <= job->last; i++) crossings[i] += crossings[i - 1];
+// Counts the tiles that begin in each section.
+static void search_count_starts(tide__search* search, const tide__search_job* job) {
+  memset(&search->starts[job->first], 0, (job->last - job->first) * sizeof *search->starts);
+  for (uint32_t i = 0; i < job->count; i++) search->starts[search->puzzle->tiles[job->tiles[i]].first]++;
 }
 
 static tide__search_group search_group_at(const tide__search* search, uint32_t first, uint32_t last) {
@@ -100,16 +86,17 @@ static tide__search_group search_group_at(const tide__search* search, uint32_t f
 // Finds the groups of the frame's job; a single group is not listed.
 static void search_find_groups(tide__search* search, tide__search_frame* frame) {
   const tide__search_job* const job = &frame->job;
-  search_count_crossings(search, job);
   uint32_t count = 0;
   for (uint32_t i = job->first; i < job->last; i++) {
-    count += tide__rows_sum(&search->rows, i) > 0 && (i == job->first || search->crossings[i] == 0);
+    count += tide__rows_sum(&search->rows, i) > 0 &&
+             (i == job->first || tide__rows_crossing(&search->rows, i) == 0);
   }
   if (count <= 1) return;
+  search_count_starts(search, job);
   frame->groups = tide__search_take(search, count, sizeof *frame->groups);
   for (uint32_t first = job->first; first < job->last && frame->groups != NULL;) {
     uint32_t last = first + 1;
-    while (last < job->last && search->crossings[last] != 0) last++;
+    while (last < job->last && tide__rows_crossing(&search->rows, last) != 0) last++;
     const tide__search_group group = search_group_at(search, first, last);
     if (group.room < INT64_MAX) search_group_insert(search, frame, group);
     first = last;
@@ -230,8 +217,8 @@ static void search_find_candidates(tide__search* search, tide__search_frame* fra
 }
 
 void tide__search_branch(tide__search* search, tide__search_frame* frame) {
-  search_find_groups(search, frame);
-  if (frame->group_count > 0) return;
-  search_count_lowest(search, &frame->job);
-  search_find_candidates(search, frame);
+  const tide__tile* const placed = frame->job.placed;
+  const bool is_split = placed != NULL && tide__rows_cross(&search->rows, placed->first, placed->last, -1);
+  if (is_split || frame->below == NULL) search_find_groups(search, frame);
+  if (frame->group_count == 0) search_find_candidates(search, frame);
 }

@@ -7,6 +7,12 @@
 
 #include "base/random.h"
 
+// The floor of a tile changes.
+static void search_note_change(tide__search_job* job, const tide__tile* tile) {
+  if (tile->first < job->changed_first) job->changed_first = tile->first;
+  if (tile->last > job->changed_last) job->changed_last = tile->last;
+}
+
 // A job with room for `count` tiles; false if the stack is full.
 static bool search_job_take(tide__search* search, uint32_t count, tide__search_job* out) {
   out->tiles = tide__search_take(search, count, sizeof *out->tiles);
@@ -69,11 +75,13 @@ static void search_merge(const tide__search* search, tide__search_job* job, uint
 bool tide__search_first_job(tide__search* search, tide__search_job* out) {
   const tide__puzzle* const puzzle = search->puzzle;
   if (!search_job_take(search, puzzle->count, out)) return false;
-  out->last = puzzle->sections;
+  out->last = out->changed_last = puzzle->sections;
+  tide__rows_clear_crossings(&search->rows, puzzle->sections);
   uint32_t raised = 0;
   for (uint32_t i = 0; i < puzzle->count; i++) {
     const int64_t floor = tide__search_ground(&puzzle->tiles[i]);
     out->area += puzzle->tiles[i].area;
+    (void)tide__rows_cross(&search->rows, puzzle->tiles[i].first, puzzle->tiles[i].last, 1);
     if (floor > 0) {
       search_raise(search, raised++, i, floor);
     } else {
@@ -122,6 +130,9 @@ bool tide__search_place(tide__search* search, tide__search_frame* frame, uint32_
   out->last = job->last;
   out->area = job->area - placed->area;
   out->key = job->key;
+  out->placed = placed;
+  out->changed_first = placed->first;
+  out->changed_last = placed->last;
   search_key_add(&out->key, placed->twin, frame->floor, false);
   uint32_t raised = 0;
   bool fits = true;
@@ -138,6 +149,7 @@ bool tide__search_place(tide__search* search, tide__search_frame* frame, uint32_
     }
     const int64_t floor = tide__search_align(&tiles[index], frame->floor + height);
     fits &= floor <= search->limits[index];
+    search_note_change(out, &tiles[index]);
     search_raise(search, raised++, index, floor);
     search_key_add(&out->key, tiles[index].twin, job->floors[i], false);
     search_key_add(&out->key, tiles[index].twin, floor, true);
@@ -224,6 +236,8 @@ bool tide__search_place_none(tide__search* search, const tide__search_frame* fra
   out->last = job->last;
   out->area = job->area;
   out->key = job->key;
+  out->changed_first = job->last;
+  out->changed_last = job->first;
   search_find_tops(search, frame, search_find_range(search, frame));
   const int64_t end = search_lowest_end(search, frame);
   uint32_t raised = 0;
@@ -239,6 +253,7 @@ bool tide__search_place_none(tide__search* search, const tide__search_frame* fra
     const int64_t alone = search_lift_alone(search, tile);
     const int64_t floor = alone < upon ? alone : upon;
     if (floor > search->limits[index]) return false;
+    search_note_change(out, tile);
     search_raise(search, raised++, index, floor);
     search_key_add(&out->key, tile->twin, frame->floor, false);
     search_key_add(&out->key, tile->twin, floor, true);
@@ -251,8 +266,9 @@ bool tide__search_take_group(tide__search* search, const tide__search_frame* fra
                              const tide__search_group* group, tide__search_job* out) {
   if (!tide__search_may(search, frame->job.count)) return false;
   if (!search_job_take(search, group->count, out)) return false;
-  out->first = group->first;
+  out->first = out->changed_first = group->first;
   out->last = group->last;
+  out->changed_last = group->first;
   out->area = 0;
   for (uint32_t i = 0; i < frame->job.count; i++) {
     const tide__tile* const tile = &search->puzzle->tiles[frame->job.tiles[i]];

@@ -24,6 +24,10 @@ typedef struct tide__search_job {
   uint32_t last;
   uint64_t area;  // sections of all its tiles, summed
   tide__key key;
+  // Sections outside [changed_first, changed_last) have the same tiles and floors as in the node above.
+  uint32_t changed_first;
+  uint32_t changed_last;
+  const tide__tile* placed;  // the tile that is in the node above and not here; NULL: none
 } tide__search_job;
 
 // Tiles that share no section with the other tiles of a job.
@@ -41,6 +45,7 @@ typedef struct tide__search_frame {
   struct tide__search_frame* below;  // in the stack
   size_t mark;                       // bytes of the stack in use before this frame
   size_t end;                        // and with this frame and its lists
+  char* saved;                       // the changed rows of the node above
   tide__search_group* groups;
   uint32_t* candidates;  // places in the job
   uint32_t group_count;
@@ -57,17 +62,16 @@ struct tide__search {
   const tide__puzzle* puzzle;  // borrowed
   tide__nogoods nogoods;
   uint64_t random;
-  int64_t bytes;       // the height for which the no-good table holds
-  int64_t capacity;    // the same in units
-  int64_t* limits;     // of scratch; by tile: its highest offset
-  int64_t* offsets;    // of scratch; by tile, units
-  float* weights;      // of scratch; by section: raised when it breaks the bound
-  float* priorities;   // of scratch; by tile
-  tide__rows rows;     // of the current node
-  int32_t* crossings;  // of scratch; by section: tiles that go on from the section before
-  uint32_t* starts;    // of scratch; by section: tiles that begin there
-  int64_t* tops;       // of scratch; by section: the lowest end of a tile that is not a candidate
-  bool* is_blocked;    // of scratch; (has_gaps) a lowest tile here is above the lowest floor elsewhere
+  int64_t bytes;      // the height for which the no-good table holds
+  int64_t capacity;   // the same in units
+  int64_t* limits;    // of scratch; by tile: its highest offset
+  int64_t* offsets;   // of scratch; by tile, units
+  float* weights;     // of scratch; by section: raised when it breaks the bound
+  float* priorities;  // of scratch; by tile
+  tide__rows rows;    // of scratch; of the frame at the top
+  uint32_t* starts;   // of scratch; by section: tiles that begin there, of a job with groups
+  int64_t* tops;      // of scratch; by section: the lowest end of a tile that is not a candidate
+  bool* is_blocked;   // of scratch; (has_gaps) a lowest tile here is above the lowest floor elsewhere
   // Tiles whose floors rise while a child is made
   uint32_t* raised;
   int64_t* raised_floors;
@@ -149,10 +153,10 @@ static inline bool tide__search_tile_has(const tide__search* search, const tide_
 
 // ---------------------------------------------------------------------------------------------------
 
-// Fills the sums and lows of the rows; false if the job breaks the bound. Then the sections that broke it
-// gain weight.
+// Fills the changed rows, apart from crossings; false if the job breaks the bound. Then the sections that broke
+// it gain weight.
 bool tide__search_bound(tide__search* search, const tide__search_job* job);
-// After the bound: gives the frame its groups or, if all tiles form one group, its candidates.
+// After the bound: updates the crossings, and gives the frame its groups or, if all tiles form one group, its candidates.
 void tide__search_branch(tide__search* search, tide__search_frame* frame);
 
 // The job of all tiles, each on its ground or at its fixed offset; false if the stack is full.
