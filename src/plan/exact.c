@@ -3,13 +3,15 @@
 //
 // A round is a pair of runs of different lanes, which can run at the same time. If both succeed, the first
 // counts, so the result does not depend on the number of threads. The lengths of the runs follow Luby's
-// sequence (1 1 2 1 1 2 4 ...), which is always within a small factor of the best lengths.
+// sequence (1 1 2 1 1 2 4 ...), which is always within a small factor of the best lengths. Failures are
+// counted rather than nodes, so that a run without failures reaches its last tile.
 #include "plan/exact.h"
 
 #include "base/error.h"
 #include "base/random.h"
 
-#define EXACT_NODES_A_TILE 2u  // of a run of length 1
+#define EXACT_TILES_A_FAILURE 2u  // of a run of length 1
+#define EXACT_NODES_A_TILE 8u     // of a run of length 1, at most
 #define EXACT_ROUNDS 6u
 #define EXACT_PLAYS 2u  // of a round
 
@@ -74,7 +76,7 @@ typedef struct exact_turn {
   tide__exact* exact;
   int64_t height;
   const exact_play* plays;
-  tide__effort limits[EXACT_PLAYS];
+  tide__search_limit limits[EXACT_PLAYS];
   tide__effort spent[EXACT_PLAYS];
   tide__search_answer answers[EXACT_PLAYS];
   tide__budget* budget;
@@ -88,7 +90,7 @@ static void exact_play_one(void* user, uint32_t index) {
   turn->answers[index] = TIDE__SEARCH_STOPPED;
   if (tide__watch_is_over(&watch)) return;
   turn->answers[index] = tide__search_run(turn->exact->lanes[play->lane], turn->height, play->rule,
-                                          &play->order, turn->limits[index], &watch, &turn->spent[index]);
+                                          &play->order, &turn->limits[index], &watch, &turn->spent[index]);
   if (turn->answers[index] != TIDE__SEARCH_STOPPED) tide__watch_win(&turn->winner, index);
 }
 
@@ -99,18 +101,25 @@ static void exact_forget(tide__exact* exact, const exact_play* plays, uint32_t f
   }
 }
 
-// Assigns nodes, up to `left` and the budget. The rest of the budget pays for expensive nodes.
-static void exact_share(exact_turn* turn, uint64_t wanted, uint64_t left) {
+// Sets the limits of runs of some length, up to `left` nodes and the budget. The rest of the budget pays for
+// expensive nodes.
+static void exact_share(exact_turn* turn, uint64_t length, uint64_t left) {
+  const uint64_t tiles = turn->exact->puzzle->count + 4;
+  const uint64_t wanted = length * EXACT_NODES_A_TILE * tiles;
   const uint64_t budget = tide__budget_left(turn->budget);
   uint64_t nodes = left < budget ? left : budget;
   uint64_t spare = budget;
   for (uint32_t i = 0; i < EXACT_PLAYS; i++) {
-    turn->limits[i].nodes = wanted < nodes ? wanted : nodes;
-    nodes -= turn->limits[i].nodes;
-    spare -= turn->limits[i].nodes;
+    const uint64_t share = nodes - nodes / (EXACT_PLAYS - i) * (EXACT_PLAYS - 1 - i);
+    tide__search_limit* const limit = &turn->limits[i];
+    limit->effort.nodes = wanted < share ? wanted : share;
+    limit->failures = length * tiles / EXACT_TILES_A_FAILURE;
+    nodes -= limit->effort.nodes;
+    spare -= limit->effort.nodes;
   }
   for (uint32_t i = 0; i < EXACT_PLAYS; i++) {
-    turn->limits[i].work = tide__budget_worth(turn->limits[i].nodes + spare / EXACT_PLAYS);
+    tide__effort* const effort = &turn->limits[i].effort;
+    effort->work = tide__budget_worth(effort->nodes + spare / EXACT_PLAYS);
   }
 }
 
@@ -123,7 +132,7 @@ static tide__search_answer exact_round(tide__exact* exact, int64_t height, uint6
                       .budget = budget,
                       .winner = UINT32_MAX };
   const uint64_t length = exact_length(exact->round / EXACT_ROUNDS + 1);
-  exact_share(&turn, length * EXACT_NODES_A_TILE * (exact->puzzle->count + 4), *left);
+  exact_share(&turn, length, *left);
   exact->round++;
   tide__thread_pool_run(threads, EXACT_PLAYS, exact_play_one, &turn);
   for (uint32_t i = 0; i < EXACT_PLAYS; i++) {

@@ -117,21 +117,26 @@ static uint64_t search_node_work(const tide__search* search, const tide__search_
   return 2 * (uint64_t)job->count + area + (job->last - job->first);
 }
 
+static search_state search_refuse(tide__search* search) {
+  search->failures--;
+  return SEARCH_FAILED;
+}
+
 // Enters the node of a job: it is solved, it has failed, or its frame is on the stack.
 static search_state search_enter(tide__search* search, const tide__search_job* job) {
   if (job->count == 0) return SEARCH_SOLVED;
-  if (search->spent.nodes >= search->limit.nodes) return SEARCH_ENDED;
+  if (search->spent.nodes >= search->limit.nodes || search->failures == 0) return SEARCH_ENDED;
   if (!tide__search_may(search, search_node_work(search, job))) return SEARCH_ENDED;
   search->spent.nodes++;
-  if (tide__nogoods_has(&search->nogoods, job->key)) return SEARCH_FAILED;
-  char* const saved =
-      tide__search_take(search, 1, tide__rows_bytes(&search->rows, job->changed_last - job->changed_first));
+  if (tide__nogoods_has(&search->nogoods, job->key)) return search_refuse(search);
+  const uint32_t changed = job->changed_last - job->changed_first;
+  char* const saved = tide__search_take(search, 1, tide__rows_bytes(&search->rows, changed));
   if (saved == NULL) return SEARCH_ENDED;
   tide__rows_save(&search->rows, job->changed_first, job->changed_last, saved);
   if (!tide__search_bound(search, job)) {
     tide__rows_restore(&search->rows, job->changed_first, job->changed_last, saved);
     tide__nogoods_add(&search->nogoods, job->key);
-    return SEARCH_FAILED;
+    return search_refuse(search);
   }
   tide__search_frame* const frame = search_push(search, job, saved);
   if (frame == NULL) return SEARCH_ENDED;
@@ -235,7 +240,7 @@ static bool search_set_height(tide__search* search, int64_t bytes) {
 }
 
 tide__search_answer tide__search_run(tide__search* search, int64_t height, tide__search_rule rule,
-                                     const tide__search_order* order, tide__effort limit,
+                                     const tide__search_order* order, const tide__search_limit* limit,
                                      const tide__watch* watch, tide__effort* out_spent) {
   *out_spent = (tide__effort){ 0 };
   if (height / search->puzzle->unit >= TIDE__SEARCH_HEIGHT_MOST) return TIDE__SEARCH_STOPPED;
@@ -243,7 +248,8 @@ tide__search_answer tide__search_run(tide__search* search, int64_t height, tide_
   search_set_priorities(search, order);
   search->rule = rule;
   search->spent = (tide__effort){ 0 };
-  search->limit = limit;
+  search->limit = limit->effort;
+  search->failures = limit->failures;
   search->next_poll = 0;
   search->watch = watch;
   search->is_ended = false;

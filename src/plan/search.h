@@ -32,16 +32,22 @@ typedef struct tide__search_order {
   float noise;  // the most that chance adds
 } tide__search_order;
 
+// The end of a run.
+typedef struct tide__search_limit {
+  tide__effort effort;
+  uint64_t failures;  // nodes that break the bound or are known to fail
+} tide__search_limit;
+
 tide_status tide__search_new(const tide__puzzle* puzzle, uint64_t seed, const tide_heap* heap,
                              tide__search** out);
 void tide__search_free(tide__search* search);
 // Forgets what was learned.
 void tide__search_reset(tide__search* search, uint64_t seed);
 
-// Looks for an arrangement whose tiles all end at `height` bytes or below, within the given nodes and work,
-// and writes what it spent. What earlier runs learned (which sections are hard, which states fail) is kept.
+// Looks for an arrangement whose tiles all end at `height` bytes or below, within the limit, and writes what it
+// spent. What earlier runs learned (which sections are hard, which states fail) is kept.
 tide__search_answer tide__search_run(tide__search* search, int64_t height, tide__search_rule rule,
-                                     const tide__search_order* order, tide__effort limit,
+                                     const tide__search_order* order, const tide__search_limit* limit,
                                      const tide__watch* watch, tide__effort* out_spent);
 
 // After FITS: the offset of each tile in bytes.

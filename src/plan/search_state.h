@@ -84,6 +84,7 @@ struct tide__search {
   tide__search_rule rule;
   tide__effort spent;
   tide__effort limit;
+  uint64_t failures;   // that are left
   uint64_t next_poll;  // the work at which to look at the budget again
   const tide__watch* watch;
   bool is_ended;  // by a limit, the budget, or a full stack
