@@ -14,7 +14,7 @@
 #include "plan/rehearsal.h"
 #include "plan/squeaky_wheel.h"
 
-#define IMPROVER_EXACT_ALONE 600u   // boxes up to which the wheel runs its fixed rounds only
+#define IMPROVER_EXACT_ALONE 600u   // boxes up to which the wheel runs its first round only
 #define IMPROVER_EXACT_MOST 2500u   // boxes up to which the exact search is tried
 #define IMPROVER_NODES_A_BOX 64u    // of the first search
 #define IMPROVER_NODES_SHARED 8u    // of the first search, if it alternates with the wheel
@@ -106,7 +106,7 @@ static tide_status improver_run_wheel(tide__improver* improver, int64_t goal) {
   const tide_plan_stage stage = is_fixed ? TIDE_PLAN_STAGE_GREEDY : TIDE_PLAN_STAGE_WHEEL;
   uint32_t rounds = IMPROVER_ROUNDS;
   if (is_fixed) rounds = tide__squeaky_wheel_fixed_rounds(&improver->wheel) - improver->wheel.rounds;
-  if (improver->count > IMPROVER_EXACT_MOST) rounds = 1;
+  if (improver->count > IMPROVER_EXACT_MOST || improver->count <= IMPROVER_EXACT_ALONE) rounds = 1;
   // The wheel must beat the best plan of all solvers.
   if (improver_state(improver)->height < improver->wheel.height) {
     improver->wheel.height = improver_state(improver)->height;
