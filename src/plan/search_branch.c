@@ -30,19 +30,20 @@ static tide__puzzle_span search_clip(const tide__puzzle_span* span, uint32_t fir
 }
 
 bool tide__search_bound(tide__search* search, const tide__search_job* job) {
-  const uint32_t changed_first = job->changed_first;
-  const uint32_t changed_last = job->changed_last;
-  tide__rows_clear(&search->rows, changed_first, changed_last);
-  for (uint32_t i = 0; i < job->count; i++) {
-    const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
-    if (tile->last <= changed_first || tile->first >= changed_last) continue;
-    const int64_t floor = job->floors[i];
-    const int64_t most = search->capacity - floor;
-    for (uint32_t j = 0; j < tile->span_count; j++) {
-      const tide__puzzle_span span =
-          search_clip(&search->puzzle->spans[tile->span + j], changed_first, changed_last);
+  const tide__search_job here = *job;
+  const tide__puzzle puzzle = *search->puzzle;
+  const int64_t capacity = search->capacity;
+  tide__rows rows = search->rows;
+  tide__rows_clear(&rows, here.changed_first, here.changed_last);
+  for (uint32_t i = 0; i < here.count; i++) {
+    const tide__tile* const tile = &puzzle.tiles[here.tiles[i]];
+    if (tile->last <= here.changed_first || tile->first >= here.changed_last) continue;
+    const int64_t floor = here.floors[i];
+    const uint32_t last_span = tile->span + tile->span_count;
+    for (uint32_t j = tile->span; j < last_span; j++) {
+      const tide__puzzle_span span = search_clip(&puzzle.spans[j], here.changed_first, here.changed_last);
       if (span.first >= span.last) continue;
-      if (tide__rows_stack(&search->rows, span.first, span.last, span.height, floor, most)) continue;
+      if (tide__rows_stack(&rows, span.first, span.last, span.height, floor, capacity - floor)) continue;
       search_blame(search, &span, floor);
       return false;
     }

@@ -117,6 +117,33 @@ static int64_t search_meet(const tide__search* search, const tide__tile* lower, 
   return height;
 }
 
+static int64_t search_height(const tide__search* search, const tide__tile* tile) {
+  const tide__puzzle_span* const spans = &search->puzzle->spans[tile->span];
+  int64_t height = 0;
+  for (uint32_t i = 0; i < tile->span_count; i++) {
+    if (spans[i].height > height) height = spans[i].height;
+  }
+  return height;
+}
+
+// Copies the tiles of a job that are at `top` or above, and returns their number.
+static uint32_t search_copy_high(const tide__search_job* job, int64_t top, tide__search_job* out) {
+  uint32_t count = 0;
+  while (count < job->count && job->floors[count] >= top) count++;
+  memcpy(out->tiles, job->tiles, count * sizeof *out->tiles);
+  memcpy(out->floors, job->floors, count * sizeof *out->floors);
+  out->count = count;
+  return count;
+}
+
+static bool search_meets_any(const tide__search* search, const tide__tile* tile,
+                             const tide__search_job* job) {
+  for (uint32_t i = 0; i < job->count; i++) {
+    if (search_meet(search, tile, &search->puzzle->tiles[job->tiles[i]]) >= 0) return true;
+  }
+  return false;
+}
+
 bool tide__search_place(tide__search* search, tide__search_frame* frame, uint32_t place,
                         tide__search_job* out) {
   const tide__search_job* const job = &frame->job;
@@ -136,12 +163,11 @@ bool tide__search_place(tide__search* search, tide__search_frame* frame, uint32_
   search_key_add(&out->key, placed->twin, frame->floor, false);
   uint32_t raised = 0;
   bool fits = true;
-  frame->is_forced = true;
-  for (uint32_t i = 0; i < job->count; i++) {
+  for (uint32_t i = search_copy_high(job, frame->floor + search_height(search, placed), out); i < job->count;
+       i++) {
     const uint32_t index = job->tiles[i];
     if (i == place) continue;
     const int64_t height = search_meet(search, placed, &tiles[index]);
-    frame->is_forced &= height < 0;
     if (height < 0 || job->floors[i] >= frame->floor + height) {
       out->tiles[out->count] = index;
       out->floors[out->count++] = job->floors[i];
@@ -154,6 +180,7 @@ bool tide__search_place(tide__search* search, tide__search_frame* frame, uint32_
     search_key_add(&out->key, tiles[index].twin, job->floors[i], false);
     search_key_add(&out->key, tiles[index].twin, floor, true);
   }
+  frame->is_forced = raised == 0 && !search_meets_any(search, placed, out);
   search_merge(search, out, raised);
   return fits;
 }
