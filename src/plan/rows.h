@@ -52,7 +52,7 @@ static inline size_t tide__rows_width(const tide__rows* rows) {
 
 // The bytes that `save` needs for so many sections.
 static inline size_t tide__rows_bytes(const tide__rows* rows, uint32_t sections) {
-  return TIDE__ROWS_COUNT * sections * tide__rows_width(rows);
+  return (size_t)TIDE__ROWS_COUNT * sections * tide__rows_width(rows);
 }
 
 // Copies the sections [first, last) to `out`, or back from there.

@@ -14,11 +14,13 @@
 // node costs about the sum of the sections of its tiles. Each of its children costs the number of its
 // tiles, or that sum where no candidate is placed. All of this is counted as work. Work has a limit beside
 // that of nodes, because a node among many tiles takes long.
+#include "base/check.h"
 #include "base/error.h"
 #include "base/heap.h"
 #include "base/random.h"
 #include "plan/search_state.h"
 
+#define SEARCH_AUDIT_EVERY 4u                 // nodes
 #define SEARCH_STACK_LEAST ((size_t)1 << 18)  // bytes
 #define SEARCH_STACK_MOST ((size_t)1 << 27)   // bytes
 
@@ -141,6 +143,7 @@ static search_state search_enter(tide__search* search, const tide__search_job* j
   tide__search_frame* const frame = search_push(search, job, saved);
   if (frame == NULL) return SEARCH_ENDED;
   tide__search_branch(search, frame);
+  TIDE_AUDIT(search->spent.nodes % SEARCH_AUDIT_EVERY != 0 || tide__search_check(search, frame));
   return search->is_ended ? SEARCH_ENDED : SEARCH_OPEN;
 }
 

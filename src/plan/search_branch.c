@@ -223,3 +223,30 @@ void tide__search_branch(tide__search* search, tide__search_frame* frame) {
   if (is_split || frame->below == NULL) search_find_groups(search, frame);
   if (frame->group_count == 0) search_find_candidates(search, frame);
 }
+
+static bool search_check_section(const tide__search* search, const tide__search_job* job, uint32_t section) {
+  int64_t sum = 0;
+  int64_t low = -1;
+  int64_t count = 0;
+  int64_t crossing = 0;
+  for (uint32_t i = job->count; i-- > 0;) {
+    const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
+    crossing += tile->first < section && section < tile->last;
+    if (!tide__search_tile_has(search, tile, section)) continue;
+    const tide__puzzle_span* span = &search->puzzle->spans[tile->span];
+    while (section >= span->last) span++;
+    sum += span->height;
+    if (low < 0) low = job->floors[i];
+    count += job->floors[i] == low;
+  }
+  const tide__rows* const rows = &search->rows;
+  return tide__rows_sum(rows, section) == sum && tide__rows_low(rows, section) == low &&
+         tide__rows_count(rows, section) == count && tide__rows_crossing(rows, section) == crossing;
+}
+
+bool tide__search_check(const tide__search* search, const tide__search_frame* frame) {
+  for (uint32_t i = frame->job.first; i < frame->job.last; i++) {
+    if (!search_check_section(search, &frame->job, i)) return false;
+  }
+  return true;
+}

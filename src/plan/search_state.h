@@ -160,6 +160,9 @@ bool tide__search_bound(tide__search* search, const tide__search_job* job);
 // After the bound: updates the crossings, and gives the frame its groups or, if all tiles form one group, its candidates.
 void tide__search_branch(tide__search* search, tide__search_frame* frame);
 
+// Are the rows of the frame's sections what its tiles make them?
+bool tide__search_check(const tide__search* search, const tide__search_frame* frame);
+
 // The job of all tiles, each on its ground or at its fixed offset; false if the stack is full.
 bool tide__search_first_job(tide__search* search, tide__search_job* out);
 // The job of one group. False ends the run.
