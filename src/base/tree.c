@@ -42,9 +42,10 @@ static tide__tree_node* tree_rotate(tide__tree* tree, tide__tree_node* node, int
   return top;
 }
 
-// Restores the heights from `node` up to the root.
+// Restores the heights from `node` up, as far as they change.
 static void tree_rebalance(tide__tree* tree, tide__tree_node* node) {
   for (; node != NULL; node = node->parent) {
+    const int32_t before = node->height;
     const int32_t tilt = node_height(node->child[1]) - node_height(node->child[0]);
     if (tilt < -1 || tilt > 1) {
       const int side = tilt > 0;
@@ -55,6 +56,7 @@ static void tree_rebalance(tide__tree* tree, tide__tree_node* node) {
     } else {
       node_measure(node);
     }
+    if (node->height == before) return;
   }
 }
 
@@ -83,6 +85,7 @@ void tide__tree_remove(tide__tree* tree, tide__tree_node* node) {
     lowest = heir->parent == node ? heir : heir->parent;
     tree_replace(tree, heir, heir->child[1]);
     tree_replace(tree, node, heir);
+    heir->height = node->height;
     for (int side = 0; side < 2; side++) {
       heir->child[side] = node->child[side];
       if (heir->child[side] != NULL) heir->child[side]->parent = heir;
