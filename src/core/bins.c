@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Pairing heaps (Fredman, Sedgewick, Sleator, Tarjan, 1986) under a two-level bitmap, and a tree for the
-// rest. A heap node has its first child and a ring-free list of siblings; heap_prev of a first child is its
-// parent.
+// Pairing heaps (Fredman, Sedgewick, Sleator, Tarjan, 1986) under a two-level bitmap, and trees under another
+// for the rest. A heap node has its first child and a ring-free list of siblings; heap_prev of a first child
+// is its parent.
 #include "core/bins.h"
 
 #include <stddef.h>
 
 bool tide__bins_init(tide__bins* bins, const tide_heap* heap, bool has_heaps) {
   *bins = (tide__bins){ .heaps = NULL };
-  if (!has_heaps) return true;
-  bins->heaps = tide__heap_alloc(heap, TIDE__BINS_HEAPS, sizeof *bins->heaps);
-  return bins->heaps != NULL;
+  bins->trees = tide__heap_alloc(heap, TIDE__BINS_TREES, sizeof *bins->trees);
+  if (has_heaps) bins->heaps = tide__heap_alloc(heap, TIDE__BINS_HEAPS, sizeof *bins->heaps);
+  if (bins->trees != NULL && (bins->heaps != NULL) == has_heaps) return true;
+  tide__bins_fini(bins, heap);
+  return false;
 }
 
 void tide__bins_fini(tide__bins* bins, const tide_heap* heap) {
   tide__heap_release(heap, bins->heaps, TIDE__BINS_HEAPS, sizeof *bins->heaps);
+  tide__heap_release(heap, bins->trees, TIDE__BINS_TREES, sizeof *bins->trees);
   *bins = (tide__bins){ .heaps = NULL };
 }
 
@@ -44,12 +47,18 @@ tide__block* tide__heap_join_all(tide__block* list) {
   return root;
 }
 
+// The last bit that is set, by words and their summary, which is not 0.
+static uint64_t bits_last(const uint64_t* words, uint64_t summary) {
+  const uint64_t word = 63u - (uint64_t)__builtin_clzll(summary);
+  return word * 64 + 63u - (uint64_t)__builtin_clzll(words[word]);
+}
+
 tide__block* tide__bins_largest(const tide__bins* bins) {
-  tide__tree_node* const node = tide__tree_floor(&bins->tree, UINT64_MAX);
-  if (node != NULL) return TIDE_OWNER(node, tide__block, tree);
-  if (bins->summary == 0) return NULL;
-  const uint64_t word = 63u - (uint64_t)__builtin_clzll(bins->summary);
-  return bins->heaps[word * 64 + 63u - (uint64_t)__builtin_clzll(bins->words[word])];
+  if (bins->tree_summary != 0) {
+    const tide__tree* const tree = &bins->trees[bits_last(bins->tree_words, bins->tree_summary)];
+    return TIDE_OWNER(tide__tree_floor(tree, UINT64_MAX), tide__block, tree);
+  }
+  return bins->summary != 0 ? bins->heaps[bits_last(bins->words, bins->summary)] : NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -89,16 +98,33 @@ static int heaps_check(const tide__bins* bins, uint64_t* count) {
   return 0;
 }
 
-int tide__bins_check(const tide__bins* bins) {
-  uint64_t count = 0;
-  const int broken = bins->heaps != NULL ? heaps_check(bins, &count) : 0;
-  if (broken != 0) return broken;
-  if (tide__tree_check(&bins->tree) != 0) return 3;
-  for (tide__tree_node* it = tide__tree_first(&bins->tree); it != NULL; it = tide__tree_next(it)) {
+static int tree_check(const tide__bins* bins, uint64_t n, uint64_t* count) {
+  const tide__tree* const tree = &bins->trees[n];
+  if (tide__tree_check(tree) != 0) return 3;
+  for (tide__tree_node* it = tide__tree_first(tree); it != NULL; it = tide__tree_next(it)) {
     const tide__block* const block = TIDE_OWNER(it, tide__block, tree);
     if (it->key != block->bytes || it->tie != block->tie || block->state != TIDE__BLOCK_FREE) return 3;
-    if (tide__bins_has_heap(bins, block->bytes)) return 3;
-    count++;
+    if (tide__bins_has_heap(bins, block->bytes) || tide__tree_number(block->bytes) != n) return 3;
+    (*count)++;
   }
+  return 0;
+}
+
+static int trees_check(const tide__bins* bins, uint64_t* count) {
+  for (uint64_t n = 0; n < TIDE__BINS_TREES; n++) {
+    const bool has_bit = (bins->tree_words[n / 64] >> (n % 64) & 1) != 0;
+    if (has_bit != (bins->trees[n].root != NULL)) return 1;
+    if (((bins->tree_summary >> (n / 64) & 1) != 0) != (bins->tree_words[n / 64] != 0)) return 1;
+    const int broken = has_bit ? tree_check(bins, n, count) : 0;
+    if (broken != 0) return broken;
+  }
+  return 0;
+}
+
+int tide__bins_check(const tide__bins* bins) {
+  uint64_t count = 0;
+  int broken = bins->heaps != NULL ? heaps_check(bins, &count) : 0;
+  if (broken == 0) broken = trees_check(bins, &count);
+  if (broken != 0) return broken;
   return count == bins->count ? 0 : 3;
 }

@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // The free index, compared with a model that visits every block. There are few sizes, so that many blocks
-// have the same one. They lie on both sides of 2 MiB, where the heaps end and the tree begins.
+// have the same one. They lie on both sides of 2 MiB, where the heaps end and the trees begin.
 #include "core/bins.h"
 #include "machine/counting_heap.h"
 
@@ -16,16 +16,18 @@ typedef struct model {
   bool is_in[BLOCKS];
 } model;
 
-static const char* const kinds[] = { "heaps", "tree", NULL };
+static const char* const kinds[] = { "heaps", "trees", NULL };
 
 static bool has_heaps(void) { return strcmp(t_variant(), "heaps") == 0; }
 
-// A size: one of a few, one around 2 MiB, or any.
+// A size: one of a few, one around 2 MiB, where a tree ends and another begins, or any; or huge.
 static uint64_t random_bytes(t_rng* rng) {
-  switch (t_rng_below(rng, 4)) {
+  switch (t_rng_below(rng, 6)) {
     case 0: return GRAIN * (1 + t_rng_below(rng, 4));
     case 1: return TWO_MIB - 4 * GRAIN + GRAIN * t_rng_below(rng, 8);
     case 2: return GRAIN << t_rng_below(rng, 16);
+    case 3: return TWO_MIB + (TWO_MIB >> 5) * t_rng_below(rng, 4) + GRAIN * t_rng_below(rng, 2);
+    case 4: return (GRAIN << t_rng_below(rng, 50)) * (1 + t_rng_below(rng, 4));
     default: return GRAIN * (1 + t_rng_below(rng, 6000));
   }
 }
@@ -154,16 +156,16 @@ T_TEST(test_bins__find_the_next_larger_size) {
   tide__bins_fini(&s.bins, tide__heap_or_system(NULL));
 }
 
-T_TEST(test_bins__need_memory_for_heaps_only) {
-  tide__bins bins;
-  counting_heap heap;
-  counting_heap_init(&heap, 0, true);
-
-  T_CHECK(!tide__bins_init(&bins, &heap.heap, true));
-  T_CHECK(tide__bins_init(&bins, &heap.heap, false));
-
-  tide__bins_fini(&bins, &heap.heap);
-  T_EQ(atomic_load(&heap.outstanding), 0);
+T_TEST_OVER(test_bins__leave_nothing_where_memory_lacks, kinds) {
+  const size_t needed = has_heaps() ? 2 : 1;
+  for (size_t allowed = 0; allowed <= needed; allowed++) {
+    tide__bins bins;
+    counting_heap heap;
+    counting_heap_init(&heap, allowed, true);
+    T_EQ(tide__bins_init(&bins, &heap.heap, has_heaps()), allowed == needed);
+    tide__bins_fini(&bins, &heap.heap);
+    T_EQ(atomic_load(&heap.outstanding), 0);
+  }
 }
 
 T_TEST(test_bins__check_reports_what_is_broken) {
@@ -176,6 +178,9 @@ T_TEST(test_bins__check_reports_what_is_broken) {
   s.bins.summary ^= 2;
   T_EQ(tide__bins_check(&s.bins), 1);
   s.bins.summary ^= 2;
+  s.bins.tree_summary ^= 2;
+  T_EQ(tide__bins_check(&s.bins), 1);
+  s.bins.tree_summary ^= 2;
   s.blocks[1].tie = 0;
   T_EQ(tide__bins_check(&s.bins), 2);
   s.blocks[1].tie = 2 * GRAIN;
