@@ -33,6 +33,7 @@ typedef struct tide__tally_item {
 
 typedef struct tide__tally {
   uint32_t changes;  // calls counted since it was empty
+  bool has_splits;   // or else the last two numbers are 0
   tide__tally_item items[TIDE__TALLY_COUNT];
 } tide__tally;
 
@@ -96,6 +97,14 @@ static inline void tide__tally_split(tide__tally* tally, bool is_small, int64_t 
   tide__tally_move(tally, is_small, TIDE__TALLY_SPLITS, count);
   tide__tally_move(tally, is_small, TIDE__TALLY_SPLIT_BYTES, bytes);
   tally->changes++;
+  tally->has_splits = true;
+}
+
+static inline void tide__tally_clear(tide__tally* tally) {
+  const int count = tally->has_splits ? TIDE__TALLY_COUNT : TIDE__TALLY_SPLITS;
+  for (int i = 0; i < count; i++) tally->items[i] = (tide__tally_item){ .both_high = 0 };
+  tally->changes = 0;
+  tally->has_splits = false;
 }
 
 // Adds one number of a tally to its statistics: those of all, of the small and of the large blocks.

@@ -12,6 +12,7 @@ static void peak_large_raise(tide_device_cache* device, int64_t rise) {
 
 void tide__totals_add(tide_device_cache* device, tide__tally* tally) {
   tide_device_stats* const totals = &device->totals;
+  const bool has_splits = tally->has_splits;
   tide__mutex_lock(&device->totals_lock);
   device->small_served += (uint64_t)tally->items[TIDE__TALLY_BLOCKS].sides[TIDE__SMALL].rises;
   tide__tally_add(totals->allocation, tally, TIDE__TALLY_BLOCKS);
@@ -20,10 +21,12 @@ void tide__totals_add(tide_device_cache* device, tide__tally* tally) {
   peak_large_raise(device, tally->items[TIDE__TALLY_BYTES].sides[TIDE__LARGE].high);
   tide__tally_add(totals->active_bytes, tally, TIDE__TALLY_BYTES);
   tide__tally_add(totals->requested_bytes, tally, TIDE__TALLY_REQUESTED_BYTES);
-  tide__tally_add(totals->inactive_split, tally, TIDE__TALLY_SPLITS);
-  tide__tally_add(totals->inactive_split_bytes, tally, TIDE__TALLY_SPLIT_BYTES);
+  if (has_splits) {
+    tide__tally_add(totals->inactive_split, tally, TIDE__TALLY_SPLITS);
+    tide__tally_add(totals->inactive_split_bytes, tally, TIDE__TALLY_SPLIT_BYTES);
+  }
   tide__mutex_unlock(&device->totals_lock);
-  *tally = (tide__tally){ .changes = 0 };
+  tide__tally_clear(tally);
 }
 
 static void stats_fall(tide_stat stats[TIDE_STAT_KINDS], bool is_small, uint64_t n) {
