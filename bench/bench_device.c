@@ -3,7 +3,7 @@
 //
 // What the device allocator costs, on the dry machine: only its own work remains there. A pair is the release
 // of one block, chosen at random, and the allocation of another; sizes are spread evenly over the logarithm.
-//   pairs     with 64 and with 4096 blocks handed out
+//   pairs     with 64 and with 4096 blocks handed out; with 512 of up to 64 MiB, also with views
 //   tail      the median and the 99.9th percentile of single allocations
 //   holes     with 64 to 65,536 idle blocks between others, that no request may touch unless it fits
 //   threads   each on its own stream of one allocator, beside as many that have an allocator each and so
@@ -95,13 +95,19 @@ typedef struct rig {
   tide_device_cache* device;
 } rig;
 
-static rig rig_new(tide_policy policy) {
+static rig rig_new_with(tide_policy policy, double stitch_share) {
   rig r = { NULL, NULL };
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   options.policy = (uint32_t)policy;
+  options.tide_stitch_share = stitch_share;
   bench_require(tide_machine_new_dry(NULL, &r.machine), "machine_new_dry");
   bench_require(tide_device_new(r.machine, 0, &options, &r.device), "device_new");
   return r;
+}
+
+static rig rig_new(tide_policy policy) {
+  const tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  return rig_new_with(policy, options.tide_stitch_share);
 }
 
 static void rig_free(rig r) {
@@ -165,6 +171,17 @@ static void measure_pairs(bench* run, tide_policy policy, size_t live, size_t mo
   (void)snprintf(what, sizeof what, "pair, %zu live, 512 B to %zu MiB%s", live, most / mib,
                  by_address ? ", by address" : "");
   policy_row(run, policy, what, bench_ns(&job), "ns");
+  churn_fini(&c);
+  rig_free(r);
+}
+
+// Large blocks of `tide` where making views is not limited: a few of a thousand requests make one.
+static void measure_stitching(bench* run) {
+  const rig r = rig_new_with(TIDE_POLICY_TIDE, 1);
+  churn c;
+  churn_init(&c, r.device, NULL, 512, 64 * mib, SEED);
+  const bench_job job = { .work = churn_work, .user = &c, .count = PAIRS };
+  policy_row(run, TIDE_POLICY_TIDE, "pair, 512 live, 512 B to 64 MiB, with views", bench_ns(&job), "ns");
   churn_fini(&c);
   rig_free(r);
 }
@@ -264,6 +281,17 @@ static void count_holes(tide_policy policy, size_t holes, uint64_t pairs) {
   churn_work(&l.churn, pairs);
   (void)printf("%llu pairs among %zu holes\n", (unsigned long long)pairs, holes);
   landscape_fini(&l);
+}
+
+// The same with so many blocks handed out, of up to so many MiB. The first rounds make segments and views.
+static void count_pairs(rig r, size_t live, size_t most_mib, uint64_t pairs) {
+  churn c;
+  churn_init(&c, r.device, NULL, live, most_mib * mib, SEED);
+  for (int i = 0; i < 4; i++) churn_work(&c, PAIRS);
+  churn_work(&c, pairs);
+  (void)printf("%llu pairs with %zu live, up to %zu MiB\n", (unsigned long long)pairs, live, most_mib);
+  churn_fini(&c);
+  rig_free(r);
 }
 
 static void measure_holes(bench* run, tide_policy policy, size_t holes) {
@@ -501,19 +529,36 @@ static void measure_policy_pairs(bench* run) {
   }
 }
 
-void bench_device(bench* run) {
-  const char* const holes_text = getenv("TIDE_BENCH_HOLES");
-  if (holes_text != NULL) {
-    const char* const pairs_text = getenv("TIDE_BENCH_PAIRS");
-    const uint64_t pairs = pairs_text != NULL ? strtoul(pairs_text, NULL, 10) : PAIRS;
-    bench_verify(pairs <= PAIRS, "there are no so many pairs");
-    count_holes(policy_named(getenv("TIDE_BENCH_POLICY")), (size_t)strtoul(holes_text, NULL, 10), pairs);
-    return;
+// The number in a variable of the environment; `otherwise` without it.
+static size_t env_number(const char* name, size_t otherwise) {
+  const char* const text = getenv(name);
+  return text != NULL ? (size_t)strtoul(text, NULL, 10) : otherwise;
+}
+
+// For scripts/count-instructions: runs what the environment asks for instead of the benchmark, if anything.
+static bool count_asked(void) {
+  const tide_policy policy = policy_named(getenv("TIDE_BENCH_POLICY"));
+  const size_t holes = env_number("TIDE_BENCH_HOLES", 0);
+  const size_t live = env_number("TIDE_BENCH_LIVE", 0);
+  const size_t pairs = env_number("TIDE_BENCH_PAIRS", PAIRS);
+  bench_verify(pairs <= PAIRS, "there are no so many pairs");
+  const bool stitches = getenv("TIDE_BENCH_STITCH") != NULL;
+  if (holes != 0) {
+    count_holes(policy, holes, pairs);
+  } else if (live != 0) {
+    const rig r = stitches ? rig_new_with(policy, 1) : rig_new(policy);
+    count_pairs(r, live, env_number("TIDE_BENCH_MOST_MIB", 1), pairs);
   }
+  return holes != 0 || live != 0;
+}
+
+void bench_device(bench* run) {
+  if (count_asked()) return;
   const bench_job reference = { .work = reference_work, .count = 1000000 };
   row(run, "reference: malloc and free of 64 B", bench_ns(&reference), "ns");
   pytorch_skip(run);
   measure_policy_pairs(run);
+  measure_stitching(run);
   for (size_t p = 0; p < POLICY_COUNT; p++) measure_tail(run, policies[p], 64);
   for (size_t p = 0; p < POLICY_COUNT; p++) measure_tail(run, policies[p], 4096);
   for (size_t holes = 64; holes <= 65536; holes *= 4) {

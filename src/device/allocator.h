@@ -78,23 +78,37 @@ enum { TIDE__HANDLE_USERS = 4 };
 // Physical memory of the policy `tide`. It has a place in its home, where it is mapped at once or later, when
 // needed. It may also be mapped in any number of views; making a view unmaps nothing.
 typedef struct tide__handle {
+  // The first cache line: what a search for idle memory touches.
   tide_physical physical;  // owned
   uint64_t address;        // at home
   uint64_t bytes;
   struct tide__segment* home;
-  bool is_mapped;  // at home; changes with the gate and the lock of the home's lane
-  bool is_odd;     // not mapped at home, or other lanes may still use it; under that lock, like
-  uint64_t crowd;  // number of the crowd it was in last; 0: none: see marks.c
+  // Of the survey with this number, which found idle memory in it: see tide__survey.
+  uint64_t survey;
+  uint64_t prefix;     // idle bytes at its beginning
+  uint64_t suffix;     // idle bytes at its end
+  tide__block* first;  // its first idle block
+  struct tide__handle* next_idle;
+  bool prefix_waits;  // using the idle bytes at its beginning requires a wait for other streams
+  bool suffix_waits;  // the same for its end
+  bool is_mapped;     // at home; changes with the gate and the lock of the home's lane
+  bool is_odd;        // not mapped at home, or other lanes may still use it; under that lock, like
+  uint64_t crowd;     // number of the crowd it was in last; 0: none: see marks.c
   tide__user users[TIDE__HANDLE_USERS];
   uint32_t view_places;  // mappings in views; touched with the gate, like the rest
   bool is_shared;        // another process may use it: not lent until it is wholly idle
-  // Found by a survey (tide__survey_locked).
-  bool prefix_waits;   // using the idle bytes at its beginning requires a wait for other streams
-  bool suffix_waits;   // the same for its end
-  tide__block* first;  // the block over its first byte
-  uint64_t prefix;     // idle bytes at its beginning
-  uint64_t suffix;     // idle bytes at its end
 } tide__handle;
+
+// A survey of the idle memory that a request may use, which notes it in the handles. Handles that have none
+// are not touched: what they say is of an earlier survey. It holds as long as no idle block comes or goes.
+typedef struct tide__survey {
+  uint64_t number;
+  uint64_t look;        // for which it was made; 0: for no other
+  uint64_t changes;     // of idle blocks, until then
+  tide__handle* first;  // with idle memory, homes by age, in each by address; by next_idle
+  tide__handle** end;   // where the next one goes
+  size_t count;
+} tide__survey;
 
 // The handles under a range of addresses. The range begins `offset` bytes into the first one.
 typedef struct tide__span {
@@ -143,12 +157,13 @@ typedef struct tide__view {
   tide__handle** handles;      // owned; NULL where one was given back
   uint64_t* offsets;           // owned
   size_t count;
-  uint32_t live;      // blocks in it; under the lane's lock
-  bool is_broken;     // a handle is missing, or the view is retired: it serves no more requests
-  bool is_retired;    // it is unmapped when its last use has passed; with the gate, like used_at
-  uint64_t used_at;   // the number of the stitch or use
-  uint64_t last_use;  // stamp of the last release of a block in it; under the lane's lock
-  uint64_t turns;     // entries about segments when that was reported to observers; likewise
+  const tide__handle* middle;  // the handle in the middle of its bytes; only if it is not broken
+  uint32_t live;               // blocks in it; under the lane's lock
+  bool is_broken;              // a handle is missing, or the view is retired: it serves no more requests
+  bool is_retired;             // it is unmapped when its last use has passed; with the gate, like used_at
+  uint64_t used_at;            // the number of the stitch or use
+  uint64_t last_use;           // stamp of the last release of a block in it; under the lane's lock
+  uint64_t turns;              // entries about segments when that was reported to observers; likewise
 } tide__view;
 
 struct tide__mapping;
@@ -192,6 +207,8 @@ typedef struct tide__segment {
   tide__block* head;        // shared under the lane's lock
   uint64_t address;
   uint64_t bytes;
+  // At most one of view, home and range is set, and is_expandable with it; owned.
+  tide__view* view;
   uint64_t ordinal;
   uint64_t tie_origin;  // subtracted from addresses to get ties: 0, or such that older segments come first
   uint32_t stack;
@@ -202,9 +219,7 @@ typedef struct tide__segment {
   uint64_t handle_bytes;
   size_t handle_capacity;
   tide_physical* handles;  // owned; NULL where nothing is mapped
-  // At most one is set, and is_expandable with it; owned.
   tide__home* home;
-  tide__view* view;
   struct tide_range* range;
 } tide__segment;
 
@@ -451,6 +466,8 @@ struct tide_device_cache {
   tide__hash_map kept;           // open descriptors of handles, + 1, by handle: tide_device_share_kept()
   tide__link homes;              // of the policy `tide`, for large blocks, by age
   tide__ahead_memory ahead;      // of these homes
+  tide__survey survey;           // the last one
+  uint64_t looks;                // for which surveys were made so far
   uint64_t view_uses;            // stitches and uses of views so far
   uint64_t view_bytes;           // of addresses
   size_t view_count;             // both without retired ones

@@ -115,6 +115,37 @@ TIDE_TEST(test_tide__a_block_is_stitched_of_idle_pieces_and_its_view_serves_agai
   T_EQ(calls(m, TIDE_CALL_ANY), before);
 }
 
+// Idle are eight holes of 4 MiB except the fourth and the seventh, in this order in the view.
+TIDE_TEST(test_tide__the_tightest_run_of_a_view_serves) {
+  const tide_stream stream = side_new(m);
+  tide_block fills[8];
+  limit_to(d, 64 * MIB);
+  const comb c = comb_new(m, d, stream, 8, 4 * MIB);
+  const tide_block view = take(d, stream, 32 * MIB);
+  give(d, view);
+  for (size_t i = 0; i < 8; ++i) {
+    fills[i] = take(d, stream, 4 * MIB);
+    T_PTR_EQ(fills[i].address, c.gaps[i]);
+  }
+  for (size_t i = 0; i < 8; ++i) {
+    if (i != 3 && i != 6) give(d, fills[i]);
+  }
+  const uint64_t before = memory_calls(m);
+
+  const tide_block tight = take(d, stream, 7 * MIB);
+  const tide_block loose = take(d, stream, 7 * MIB);
+  T_PTR_EQ(tight.address, bytes_of(view) + 16 * MIB);
+  T_PTR_EQ(loose.address, view.address);
+  give(d, tight);
+  give(d, loose);
+  give(d, fills[3]);
+  const tide_block middle = take(d, stream, 20 * MIB);
+  T_PTR_EQ(middle.address, view.address);
+
+  T_EQ(memory_calls(m), before);
+  comb_expect(m, &c);
+}
+
 TIDE_TEST(test_tide__without_need_nothing_is_stitched) {
   const tide_stream stream = side_new(m);
   const uint64_t before = reservations(m);

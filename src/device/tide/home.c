@@ -62,22 +62,36 @@ bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes) {
   return true;
 }
 
-void tide__home_survey_locked(tide__segment* segment) {
+static void handle_survey_locked(tide__survey* survey, tide__handle* handle, tide__block* hole) {
+  const uint64_t end = tide__block_end(hole);
+  if (handle->survey != survey->number) {
+    handle->survey = survey->number;
+    handle->first = hole;
+    handle->prefix = handle->suffix = 0;
+    handle->next_idle = NULL;
+    *survey->end = handle;
+    survey->end = &handle->next_idle;
+    survey->count++;
+  }
+  if (hole->address <= handle->address) {
+    handle->prefix = tide__min(end, tide__handle_end(handle)) - handle->address;
+  }
+  if (end >= tide__handle_end(handle)) {
+    handle->suffix = tide__handle_end(handle) - tide__max(hole->address, handle->address);
+  }
+}
+
+// The next hole may begin in the handle in which the last one ended.
+void tide__home_survey_locked(const tide__segment* segment, tide__survey* survey) {
   const tide__home* const home = segment->home;
-  size_t begins = 0;
-  size_t ends = 0;
-  for (tide__block* block = segment->head; block != NULL && ends < home->count; block = block->next) {
-    const uint64_t end = tide__block_end(block);
-    const bool is_idle = block->state == TIDE__BLOCK_FREE;
-    for (; begins < home->count && home->handles[begins]->address < end; begins++) {
-      tide__handle* const handle = home->handles[begins];
-      handle->first = block;
-      handle->prefix = is_idle ? tide__min(end, tide__handle_end(handle)) - handle->address : 0;
+  size_t i = 0;
+  for (tide__block* block = segment->head; block != NULL; block = block->next) {
+    if (block->state != TIDE__BLOCK_FREE) continue;
+    i = tide__handle_index_from(home, i, block->address);
+    for (; i < home->count && home->handles[i]->address < tide__block_end(block); i++) {
+      handle_survey_locked(survey, home->handles[i], block);
     }
-    for (; ends < home->count && tide__handle_end(home->handles[ends]) <= end; ends++) {
-      tide__handle* const handle = home->handles[ends];
-      handle->suffix = is_idle ? tide__handle_end(handle) - tide__max(block->address, handle->address) : 0;
-    }
+    if (i > 0) i--;
   }
 }
 

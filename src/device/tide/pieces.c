@@ -47,9 +47,9 @@ static bool range_is_usable_locked(const tide__gathering* g, const tide__handle*
 // is wholly idle is shared no more.
 static void survey_handle_locked(const tide__gathering* g, tide__handle* handle) {
   const uint64_t bytes = handle->bytes;
-  if (tide__handle_is_whole(handle)) handle->is_shared = false;
+  if (handle->prefix == bytes) handle->is_shared = false;
   if (handle->is_shared) handle->prefix = handle->suffix = 0;
-  const bool is_whole = tide__handle_is_whole(handle);
+  const bool is_whole = handle->prefix == bytes;
   handle->prefix_waits = handle->suffix_waits = false;
   if (handle->prefix != 0 && !range_is_usable_locked(g, handle, 0, handle->prefix, &handle->prefix_waits)) {
     handle->prefix = 0;
@@ -61,12 +61,26 @@ static void survey_handle_locked(const tide__gathering* g, tide__handle* handle)
   }
 }
 
-void tide__survey_locked(const tide__gathering* g) {
-  TIDE__HOMES_EACH(it, g->request) {
-    const tide__home* const home = TIDE_OWNER(it, tide__home, link);
-    tide__home_survey_locked(home->segment);
-    for (size_t i = 0; i < home->count; i++) survey_handle_locked(g, home->handles[i]);
+// Every block that becomes idle, or is idle no more, is counted by its lane.
+static uint64_t changes_locked(const tide__request* request) {
+  uint64_t changes = 0;
+  TIDE__HOMES_EACH(it, request) {
+    const tide__lane* const lane = TIDE_OWNER(it, tide__home, link)->segment->lane;
+    changes += lane->puts + lane->takes;
   }
+  return changes;
+}
+
+void tide__survey_locked(const tide__gathering* g) {
+  tide__survey* const survey = &g->request->device->survey;
+  const uint64_t changes = changes_locked(g->request);
+  if (g->look != 0 && survey->look == g->look && survey->changes == changes) return;
+  *survey = (tide__survey){ .number = survey->number + 1, .look = g->look, .changes = changes };
+  survey->end = &survey->first;
+  TIDE__HOMES_EACH(it, g->request) {
+    tide__home_survey_locked(TIDE_OWNER(it, tide__home, link)->segment, survey);
+  }
+  for (tide__handle* it = survey->first; it != NULL; it = it->next_idle) survey_handle_locked(g, it);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -127,6 +141,7 @@ void tide__piece_add(tide__gathering* g, tide__block* block) {
 static bool piece_take_locked(tide__gathering* g, const tide__handle* handle, uint64_t address,
                               uint64_t bytes) {
   tide__lane* const lane = handle->home->lane;
+  if (!tide__handle_has_idle(&g->request->device->survey, handle)) return false;
   tide__block* const block = tide__chain_find(handle->first, address);
   if (block->state != TIDE__BLOCK_FREE || tide__block_end(block) < address + bytes) return false;
   tide__lane_supply_locked(g, lane);

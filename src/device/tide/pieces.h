@@ -11,6 +11,7 @@
 // What is gathered for a request.
 typedef struct tide__gathering {
   const tide__request* request;
+  uint64_t look;        // that of the growth; 0: none, so that every survey is made anew
   tide__block* spares;  // records for blocks to come, by heap_next
   size_t spare_count;
   tide__block* pieces;  // taken, in order, by heap_next
@@ -35,10 +36,15 @@ static inline bool tide__home_is_open(const tide__request* request, const tide__
 // Locks all lanes with homes that a request may use, and its own; and unlocks them.
 void tide__homes_lock(const tide__request* request);
 void tide__homes_unlock(const tide__request* request);
-// Finds the idle memory of each handle that the request may use.
+// Finds the idle memory that the request may use. Nothing is done if the last survey was made for the same
+// look, and nothing has changed since.
 void tide__survey_locked(const tide__gathering* g);
-static inline bool tide__handle_is_whole(const tide__handle* handle) {
-  return handle->prefix == handle->bytes;
+// Is there idle memory in a handle; is all of it idle?
+static inline bool tide__handle_has_idle(const tide__survey* survey, const tide__handle* handle) {
+  return handle->survey == survey->number;
+}
+static inline bool tide__handle_is_whole(const tide__survey* survey, const tide__handle* handle) {
+  return tide__handle_has_idle(survey, handle) && handle->prefix == handle->bytes;
 }
 
 // Takes at least `count` spare records, those of the request's lane first; and gives back the rest.

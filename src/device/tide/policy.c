@@ -140,6 +140,7 @@ static tide__growth growth_of(const tide__request* request, patience how) {
   const tide_level level = level_with(request);
   const uint64_t slack = (uint64_t)((double)level.peak * request->options->tide_slack);
   tide__growth growth = {
+    .look = ++device->looks,
     .handle_bytes = is_small ? tide__home_unit(device) : handle_bytes(request, level.peak),
     .slack_left = difference(level.peak + slack, level.reserved),
     .idle_left = idle_left(request, &level, slack),

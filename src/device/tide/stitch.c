@@ -13,10 +13,8 @@
 // Memory that one's stream has to wait for comes after what needs no wait. Ties: one's own stream first, then
 // the hole with more wholly free handles, then the older arena and the lower address. A loop settles because
 // equal states lead to equal views, so nothing else may decide.
-// Cost: O(r + w log w) of r runs and w wholly free handles, which are sorted.
+// Cost: O(r + w + n log w) of r runs, w wholly free handles, and n that are taken from their heap.
 #include "device/tide/stitch.h"
-
-#include <stdlib.h>
 
 #include "base/arith.h"
 #include "base/check.h"
@@ -38,9 +36,11 @@ typedef struct stitch_work {
   const tide__stitch_run* start;        // borrowed from the problem: the view begins in its `pre`; or NULL
   tide__stitch_plan plan;
   uint64_t missing;      // bytes of the block without a place
-  stitch_whole* wholes;  // owned
-  size_t whole_count;
-  const stitch_whole* spare;  // borrowed from `wholes`: the smallest that was left out, or NULL
+  stitch_whole* wholes;  // owned; a binary heap, the one to use first at its top
+  size_t whole_count;    // left in the heap
+  size_t whole_capacity;
+  uint64_t least_whole;  // bytes of the smallest one
+  stitch_whole spare;    // the smallest that was left out; of no bytes: none
 } stitch_work;
 
 // Appends a handle, of which the block gets `usable` bytes, or what is missing if that is less.
@@ -121,17 +121,36 @@ static tide_status stitch_begin(stitch_work* work) {
 // Middle
 
 // Runs and their handles have the same order, so the index of a handle also stands for that of its run.
-static int stitch_whole_compare(const void* left, const void* right) {
-  const stitch_whole* const a = left;
-  const stitch_whole* const b = right;
-  if (a->waits != b->waits) return a->waits ? 1 : -1;
-  if (a->is_foreign != b->is_foreign) return a->is_foreign ? 1 : -1;
-  if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
-  if (a->run_whole != b->run_whole) return a->run_whole > b->run_whole ? -1 : 1;
-  return (a->handle > b->handle) - (a->handle < b->handle);
+static bool stitch_whole_is_before(const stitch_whole* a, const stitch_whole* b) {
+  if (a->waits != b->waits) return b->waits;
+  if (a->is_foreign != b->is_foreign) return b->is_foreign;
+  if (a->bytes != b->bytes) return a->bytes > b->bytes;
+  if (a->run_whole != b->run_whole) return a->run_whole > b->run_whole;
+  return a->handle < b->handle;
 }
 
-// Lists the wholly free handles of all runs but the first of the view, which has used its own.
+// Moves a whole of the heap down to where it belongs.
+static void stitch_sift_down(stitch_work* work, size_t index) {
+  stitch_whole* const heap = work->wholes;
+  const stitch_whole moved = heap[index];
+  for (size_t child = 2 * index + 1; child < work->whole_count; child = 2 * index + 1) {
+    const bool has_other = child + 1 < work->whole_count;
+    if (has_other && stitch_whole_is_before(&heap[child + 1], &heap[child])) child++;
+    if (!stitch_whole_is_before(&heap[child], &moved)) break;
+    heap[index] = heap[child];
+    index = child;
+  }
+  heap[index] = moved;
+}
+
+static stitch_whole stitch_take_first(stitch_work* work) {
+  const stitch_whole first = work->wholes[0];
+  work->wholes[0] = work->wholes[--work->whole_count];
+  if (work->whole_count > 1) stitch_sift_down(work, 0);
+  return first;
+}
+
+// Makes a heap of the wholly free handles of all runs but the first of the view, which has used its own.
 static tide_status stitch_list_wholes(stitch_work* work) {
   const tide__stitch_problem* const problem = work->problem;
   size_t count = 0;
@@ -141,29 +160,37 @@ static tide_status stitch_list_wholes(stitch_work* work) {
   work->wholes = tide__heap_alloc(work->heap, count, sizeof *work->wholes);
   TIDE_REQUIRE(work->wholes != NULL, TIDE_ERR_NO_MEMORY, "stitch: no memory for a list of %zu handles",
                count);
+  work->whole_capacity = count;
+  work->least_whole = UINT64_MAX;
   for (size_t i = 0; i < problem->run_count; i++) {
     const tide__stitch_run* const run = &problem->runs[i];
     for (uint32_t n = 0; run != work->start && n < run->whole; n++) {
       const uint32_t handle = stitch_first_whole(run) + n;
       work->wholes[work->whole_count++] =
           (stitch_whole){ problem->handles[handle], handle, run->whole, run->is_foreign, run->waits };
+      work->least_whole = tide__min(work->least_whole, problem->handles[handle]);
     }
   }
-  qsort(work->wholes, count, sizeof *work->wholes, stitch_whole_compare);
+  for (size_t i = count / 2; i > 0; i--) stitch_sift_down(work, i - 1);
   return TIDE_OK;
 }
 
-// What is left out is more than what is missing, at that moment and so at the end.
+static void stitch_leave_out(stitch_work* work, const stitch_whole* whole) {
+  const bool is_first = work->spare.bytes == 0 || whole->bytes < work->spare.bytes;
+  const bool is_equal = whole->bytes == work->spare.bytes;
+  if (is_first || (is_equal && stitch_whole_is_before(whole, &work->spare))) work->spare = *whole;
+}
+
+// What is left out is more than what is missing, at that moment and so at the end. When less is missing than
+// any handle has, all that are left are left out.
 static tide_status stitch_go_on(stitch_work* work) {
   TIDE_TRY(stitch_list_wholes(work));
-  for (size_t i = 0; i < work->whole_count && work->missing != 0; i++) {
-    const stitch_whole* const whole = &work->wholes[i];
-    if (whole->bytes <= work->missing) {
-      TIDE_TRY(stitch_append_old(work, whole->handle, whole->bytes));
-    } else if (work->spare == NULL || whole->bytes < work->spare->bytes) {
-      work->spare = whole;
-    }
+  while (work->whole_count > 0 && work->missing >= work->least_whole) {
+    const stitch_whole whole = stitch_take_first(work);
+    if (whole.bytes <= work->missing) TIDE_TRY(stitch_append_old(work, whole.handle, whole.bytes));
+    else stitch_leave_out(work, &whole);
   }
+  for (size_t i = 0; i < work->whole_count; i++) stitch_leave_out(work, &work->wholes[i]);
   return TIDE_OK;
 }
 
@@ -225,8 +252,8 @@ static tide_status stitch_finish(stitch_work* work) {
   }
   if (end != NULL && end->suf < problem->end_least) end = NULL;
   const uint64_t to_create = work->missing - (end != NULL ? end->suf : 0);
-  if (work->spare != NULL && !stitch_may_create(problem, to_create)) {
-    return stitch_append_old(work, work->spare->handle, work->spare->bytes);
+  if (work->spare.bytes != 0 && !stitch_may_create(problem, to_create)) {
+    return stitch_append_old(work, work->spare.handle, work->spare.bytes);
   }
   return stitch_create(work, end);
 }
@@ -246,7 +273,7 @@ tide_status tide__stitch_plan_make(const tide__stitch_problem* problem, const ti
   TIDE_ASSERT(problem->handle_bytes != 0 && problem->handle_bytes % problem->granularity == 0);
   stitch_work work = { .problem = problem, .heap = heap, .missing = problem->bytes };
   const tide_status status = stitch_compose(&work);
-  tide__heap_release(heap, work.wholes, work.whole_count, sizeof *work.wholes);
+  tide__heap_release(heap, work.wholes, work.whole_capacity, sizeof *work.wholes);
   if (status != TIDE_OK) tide__stitch_plan_free(&work.plan, heap);
   *out = work.plan;
   return status;

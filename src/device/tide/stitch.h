@@ -58,7 +58,7 @@ typedef struct tide__stitch_plan {
 // Chooses the parts of a view for `problem->bytes`. There is always a choice, if only of new handles.
 // out:    overwritten; empty on failure. tide__stitch_plan_free() frees it.
 // Errors: TIDE_ERR_NO_MEMORY.
-// Cost:   O(n log n) of runs and wholly free handles together.
+// Cost:   O(n + k log n) of n runs and wholly free handles together, and k parts.
 tide_status tide__stitch_plan_make(const tide__stitch_problem* problem, const tide_heap* heap,
                                    tide__stitch_plan* out);
 // The plan is empty afterwards.

@@ -43,6 +43,7 @@ uint64_t tide__tcache_count(tide_device_cache* device);
 // The caller has the gate, except where a function is named `locked`.
 // The size of new handles for a request, and how much of them may be made before idle memory is stitched.
 typedef struct tide__growth {
+  uint64_t look;  // its number: one survey serves all steps that follow, while idle memory stays the same
   uint64_t handle_bytes;
   uint64_t slack_left;
   uint64_t idle_left;  // the same for a small program, before a view is used
@@ -92,8 +93,8 @@ void tide__home_add_use_locked(tide_device_cache* device, tide__home* home, uint
                                tide__lane* lane, uint64_t stamp);
 // The handles under a range that has memory.
 tide__span tide__home_span(const tide__home* home, uint64_t address, uint64_t bytes);
-// Finds out what is idle at the ends of each handle; all lanes of the pool are locked.
-void tide__home_survey_locked(tide__segment* segment);
+// Adds the handles with idle memory, and what is idle at their ends, to a survey.
+void tide__home_survey_locked(const tide__segment* segment, tide__survey* survey);
 
 // ---------------------------------------------------------------------------------------------------
 // ahead.c: memory that is made before a request needs it

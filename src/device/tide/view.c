@@ -121,28 +121,66 @@ tide_status tide__view_block_finish(tide__gathering* g, tide__block* block, tide
 // ---------------------------------------------------------------------------------------------------
 // Using a view
 
-// The tightest run of idle memory of at least `bytes` in a view; false if there is none.
-static bool view_find_run(const tide__view* view, uint64_t bytes, uint64_t* out_offset) {
-  uint64_t best = UINT64_MAX;
-  uint64_t run = 0;
-  uint64_t start = 0;
-  for (size_t i = 0; i < view->count; i++) {
-    const tide__handle* const handle = view->handles[i];
-    if (run == 0) start = view->offsets[i];
-    if (handle->prefix == handle->bytes) {
-      run += handle->bytes;
-      continue;
-    }
-    if (run + handle->prefix >= bytes && run + handle->prefix < best) {
-      best = run + handle->prefix;
-      *out_offset = start;
-    }
-    run = handle->suffix;
-    start = view->offsets[i] + handle->bytes - run;
+// A run of idle memory in a view.
+typedef struct view_run {
+  uint64_t begin;
+  uint64_t end;
+  size_t last;  // the handle in which it ends
+} view_run;
+
+// The run over an offset, which is in the handle `index`; false if no memory is idle there.
+static bool view_run_at(const tide__survey* survey, const tide__view* view, size_t index, uint64_t offset,
+                        view_run* out) {
+  const tide__handle* const handle = view->handles[index];
+  const uint64_t begin = view->offsets[index];
+  const uint64_t end = begin + handle->bytes;
+  if (!tide__handle_has_idle(survey, handle)) return false;
+  const bool is_in_prefix = offset < begin + handle->prefix;
+  const bool is_in_suffix = offset >= end - handle->suffix;
+  if (!is_in_prefix && !is_in_suffix) return false;
+  *out = (view_run){ is_in_prefix ? begin : end - handle->suffix, is_in_suffix ? end : begin + handle->prefix,
+                     index };
+  for (size_t i = index; i > 0 && out->begin == view->offsets[i]; i--) {
+    if (!tide__handle_has_idle(survey, view->handles[i - 1])) break;
+    out->begin -= view->handles[i - 1]->suffix;
   }
-  if (run >= bytes && run < best) {
-    best = run;
-    *out_offset = start;
+  for (size_t i = index + 1; i < view->count && out->end == view->offsets[i]; i++) {
+    if (!tide__handle_has_idle(survey, view->handles[i])) break;
+    out->end += view->handles[i]->prefix;
+    out->last = i;
+  }
+  return true;
+}
+
+// Finds a run of at least `bytes` in a view that is less than twice as long: it can only be in the middle.
+static bool view_find_middle(const tide__survey* survey, const tide__segment* segment, uint64_t bytes,
+                             uint64_t* out_offset) {
+  const tide__view* const view = segment->view;
+  const uint64_t middle = segment->bytes / 2;
+  view_run run;
+  if (!tide__handle_has_idle(survey, view->middle)) return false;
+  if (!view_run_at(survey, view, tide__view_index(view, 0, middle), middle, &run)) return false;
+  *out_offset = run.begin;
+  return run.end - run.begin >= bytes;
+}
+
+// The tightest run of idle memory of at least `bytes` in a view; false if there is none. A run that begins
+// behind an offset has the offset `bytes` further in it, so that a look at these is enough.
+static bool view_find_run(const tide__survey* survey, const tide__segment* segment, uint64_t bytes,
+                          uint64_t* out_offset) {
+  const tide__view* const view = segment->view;
+  uint64_t best = UINT64_MAX;
+  size_t index = 0;
+  if (segment->bytes / 2 < bytes) return view_find_middle(survey, segment, bytes, out_offset);
+  for (uint64_t offset = bytes - 1; offset < segment->bytes; offset += bytes) {
+    view_run run;
+    index = tide__view_index(view, index, offset);
+    if (!view_run_at(survey, view, index, offset, &run)) continue;
+    index = run.last;
+    offset = run.end - 1;
+    if (run.end - run.begin < bytes || run.end - run.begin >= best) continue;
+    best = run.end - run.begin;
+    *out_offset = run.begin;
   }
   return best != UINT64_MAX;
 }
@@ -152,22 +190,15 @@ static tide__segment* view_find_locked(const tide__request* request, uint64_t* o
   const uint64_t most = bytes + bytes / 4 + VIEW_WINDOW_BYTES;
   TIDE_LIST_EACH(it, &request->lane->segments) {
     tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
-    const bool fits = segment->view != NULL && !segment->view->is_broken && segment->bytes >= bytes &&
-                      segment->bytes <= most;
-    if (fits && view_find_run(segment->view, bytes, out_offset)) return segment;
+    const bool fits = segment->bytes >= bytes && segment->bytes <= most && segment->view != NULL &&
+                      !segment->view->is_broken;
+    if (fits && view_find_run(&request->device->survey, segment, bytes, out_offset)) return segment;
   }
   return NULL;
 }
 
-// The handle of a view over an offset.
-static size_t view_index(const tide__view* view, uint64_t offset) {
-  size_t i = view->count - 1;
-  while (view->offsets[i] > offset) i--;
-  return i;
-}
-
 tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t bytes) {
-  const size_t first = view_index(view, offset);
+  const size_t first = tide__view_index(view, 0, offset);
   tide__span span = { &view->handles[first], 1, offset - view->offsets[first] };
   while (first + span.count < view->count && view->offsets[first + span.count] < offset + bytes) span.count++;
   return span;
@@ -175,7 +206,7 @@ tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t byt
 
 static tide__block* view_take_locked(tide__gathering* g, tide__segment* segment, uint64_t offset) {
   const tide__view* const view = segment->view;
-  const size_t i = view_index(view, offset);
+  const size_t i = tide__view_index(view, 0, offset);
   const bool is_taken = tide__pieces_take_locked(g, &view->handles[i], view->count - i,
                                                  offset - view->offsets[i], g->request->rounded);
   TIDE_ASSERT(is_taken);
@@ -199,7 +230,7 @@ static tide_status view_use(tide__gathering* g, tide__block** out) {
 }
 
 tide_status tide__view_use(const tide__request* request, const tide__growth* growth, tide__block** out) {
-  tide__gathering g = { .request = request, .can_wait = growth->can_wait };
+  tide__gathering g = { .request = request, .look = growth->look, .can_wait = growth->can_wait };
   if (request->lane->view_count == 0) return TIDE_OK;
   const tide_status status = view_use(&g, out);
   tide__spares_give(&g);

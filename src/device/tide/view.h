@@ -8,6 +8,16 @@
 #include "device/tide/pieces.h"
 
 extern const tide__segment_kind tide__view_kind;
+// The handle of a view over an offset, if it is not before the handle `low`.
+static inline size_t tide__view_index(const tide__view* view, size_t low, uint64_t offset) {
+  size_t high = view->count;
+  while (high - low > 1) {
+    const size_t middle = low + (high - low) / 2;
+    if (view->offsets[middle] <= offset) low = middle;
+    else high = middle;
+  }
+  return low;
+}
 // Makes a BUSY block of vacant addresses of a view. It takes the pieces that were gathered.
 tide__block* tide__view_cut_locked(tide__gathering* g, tide__segment* segment, uint64_t offset,
                                    uint64_t bytes);

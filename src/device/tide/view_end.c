@@ -142,17 +142,24 @@ static bool views_are_many(tide_device_cache* device) {
          device->view_bytes / VIEW_BYTES_MOST > tide__load_relaxed(&device->reserved_bytes);
 }
 
+static tide__segment* view_older_locked(tide__lane* lane, tide__segment* oldest) {
+  for (tide__segment* segment = view_next(lane, NULL); segment != NULL; segment = view_next(lane, segment)) {
+    const tide__view* const view = segment->view;
+    const bool is_older = oldest == NULL || view->used_at < oldest->view->used_at;
+    if (is_older && !view->is_retired && view->live == 0) oldest = segment;
+  }
+  return oldest;
+}
+
 // The view that was not used for longest, of those that no block is in.
 static tide__segment* view_oldest(tide_device_cache* device, tide__pool* pool) {
   tide__segment* oldest = NULL;
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     if (lane->view_count == 0) continue;
-    for (tide__segment* segment = view_next(lane, NULL); segment != NULL;
-         segment = view_next(lane, segment)) {
-      const bool is_older = oldest == NULL || segment->view->used_at < oldest->view->used_at;
-      if (!segment->view->is_retired && is_older && view_is_idle(segment)) oldest = segment;
-    }
+    tide__mutex_lock(&lane->lock);
+    oldest = view_older_locked(lane, oldest);
+    tide__mutex_unlock(&lane->lock);
   }
   return oldest;
 }

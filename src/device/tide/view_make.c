@@ -36,7 +36,7 @@ static bool handles_get_room(stitching* s, size_t count) {
 }
 
 static bool handle_follows(const tide__handle* before, const tide__handle* handle) {
-  return before->address + before->bytes == handle->address;
+  return before->home == handle->home && before->address + before->bytes == handle->address;
 }
 
 // Ends a run; what comes next begins with no handle.
@@ -56,24 +56,24 @@ static void run_reach(stitching* s, tide__stitch_run* run, uint32_t handle, bool
   *run = (tide__stitch_run){ .first = handle, .is_foreign = is_foreign, .waits = waits };
 }
 
-// Notes the holes of a home that was surveyed, as runs of handles.
-static void runs_note(stitching* s, const tide__home* home) {
-  const bool is_foreign = home->segment->lane != s->own.request->lane;
-  const uint32_t base = (uint32_t)(s->handle_count - home->count);
+// Notes what a survey found, as runs of handles.
+static void runs_note_locked(stitching* s, const tide__survey* survey) {
+  const tide__lane* const lane = s->own.request->lane;
+  const tide__handle* before = NULL;
   tide__stitch_run run = { .first = 0 };
-  for (size_t i = 0; i < home->count; i++) {
-    const tide__handle* const handle = home->handles[i];
-    const uint32_t index = base + (uint32_t)i;
-    const bool goes_on = run_is_open(&run) && handle_follows(home->handles[i - 1], handle);
-    if (tide__handle_is_whole(handle)) {
-      run_reach(s, &run, index, goes_on, handle->prefix_waits, is_foreign);
+  s->run_count = s->handle_count = 0;
+  for (tide__handle* handle = survey->first; handle != NULL; handle = handle->next_idle) {
+    const uint32_t index = (uint32_t)s->handle_count;
+    const bool is_foreign = handle->home->lane != lane;
+    const bool goes_on = run_is_open(&run) && handle_follows(before, handle);
+    before = s->handles[s->handle_count] = handle;
+    s->handle_bytes[s->handle_count++] = handle->bytes;
+    if (handle->prefix > 0) run_reach(s, &run, index, goes_on, handle->prefix_waits, is_foreign);
+    if (handle->prefix == handle->bytes) {
       run.whole++;
       continue;
     }
-    if (handle->prefix > 0) {
-      run_reach(s, &run, index, goes_on, handle->prefix_waits, is_foreign);
-      run.suf = handle->prefix;
-    }
+    run.suf = handle->prefix;
     run_close(s, &run);
     run = (tide__stitch_run){
       .first = index, .pre = handle->suffix, .is_foreign = is_foreign, .waits = handle->suffix_waits
@@ -82,30 +82,31 @@ static void runs_note(stitching* s, const tide__home* home) {
   run_close(s, &run);
 }
 
-static void handles_note(stitching* s, const tide__home* home) {
-  for (size_t i = 0; i < home->count; i++) {
-    s->handles[s->handle_count] = home->handles[i];
-    s->handle_bytes[s->handle_count++] = home->handles[i]->bytes;
-  }
+// A handle ends at most two runs.
+static bool has_room(const stitching* s, size_t handles) {
+  return handles < s->handle_capacity && handles < s->byte_capacity && 2 * handles < s->run_capacity;
 }
 
-// Copies what is idle. A handle begins and ends at most two runs.
+static tide_status room_get(stitching* s, size_t handles) {
+  TIDE_REQUIRE(handles_get_room(s, handles + 1) &&
+                   tide__heap_grow(s->own.request->device->heap, (void**)&s->runs, &s->run_capacity,
+                                   2 * handles + 1, sizeof *s->runs),
+               TIDE_ERR_NO_MEMORY, "no memory to look at %zu handles", handles);
+  return TIDE_OK;
+}
+
+// Copies what is idle.
 static tide_status holes_note(stitching* s) {
   const tide__request* const request = s->own.request;
-  size_t handles = 0;
-  TIDE__HOMES_EACH(it, request) { handles += TIDE_OWNER(it, tide__home, link)->count; }
-  TIDE_REQUIRE(handles_get_room(s, handles + 1) &&
-                   tide__heap_grow(request->device->heap, (void**)&s->runs, &s->run_capacity, 3 * handles + 1,
-                                   sizeof *s->runs),
-               TIDE_ERR_NO_MEMORY, "no memory to look at %zu handles", handles);
-  s->run_count = s->handle_count = 0;
-  tide__homes_lock(request);
-  tide__survey_locked(&s->own);
-  TIDE__HOMES_EACH(it, request) {
-    handles_note(s, TIDE_OWNER(it, tide__home, link));
-    runs_note(s, TIDE_OWNER(it, tide__home, link));
+  const tide__survey* const survey = &request->device->survey;
+  for (bool is_done = false; !is_done;) {
+    TIDE_TRY(room_get(s, survey->count));
+    tide__homes_lock(request);
+    tide__survey_locked(&s->own);
+    is_done = has_room(s, survey->count);
+    if (is_done) runs_note_locked(s, survey);
+    tide__homes_unlock(request);
   }
-  tide__homes_unlock(request);
   return TIDE_OK;
 }
 
@@ -297,6 +298,7 @@ static tide__block* view_commit_locked(stitching* s, new_view* n) {
   segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
   TIDE_ASSERT(n->addresses != NULL);
   view->addresses = n->addresses;
+  view->middle = view->handles[tide__view_index(view, 0, n->bytes / 2)];
   (void)tide__segment_link_locked(segment, n->addresses->node.tie, n->bytes, TIDE__BLOCK_VACANT);
   device->view_bytes += n->bytes;
   device->view_count++;
@@ -345,7 +347,7 @@ static tide_status view_try(stitching* s, const tide__growth* growth, bool uses_
 
 tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out) {
   const tide_heap* const heap = request->device->heap;
-  stitching s = { .own = { .request = request, .can_wait = growth->can_wait } };
+  stitching s = { .own = { .request = request, .look = growth->look, .can_wait = growth->can_wait } };
   tide_status status = TIDE_OK;
   for (int i = 0; i < STITCH_ATTEMPTS && status == TIDE_OK && *out == NULL; i++) {
     status = view_try(&s, growth, i + 1 < STITCH_ATTEMPTS, out);
