@@ -31,11 +31,16 @@ TIDE_UNCHECKED_LOCKING void tide__homes_unlock(const tide__request* request) {
   tide__mutex_unlock(&request->lane->lock);
 }
 
+// Is it known without a look at its users that a lane may use all of a handle at once?
+static bool handle_is_plain_locked(const tide__handle* handle, const tide__lane* lane) {
+  return handle->home->lane == lane && !handle->is_odd && handle->crowd == 0;
+}
+
 // Is a range of a handle of use to the request, and does its stream have to wait for it?
 static bool range_is_usable_locked(const tide__gathering* g, const tide__handle* handle, uint64_t from,
                                    uint64_t to, bool* out_waits) {
   *out_waits = false;
-  if (g->takes_all) return true;
+  if (g->takes_all || handle_is_plain_locked(handle, g->request->lane)) return true;
   const tide__readiness readiness =
       tide__handle_readiness(g->request->device, handle, from, to, g->request->lane);
   *out_waits = readiness == TIDE__READY_AFTER_WAIT;
