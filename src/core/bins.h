@@ -7,7 +7,7 @@
 // Each size below 2 MiB has a pairing heap, ordered by the tie. Two levels of bits say which heaps are not
 // empty. So the work does not grow with the number of blocks, except for n blocks of one size: amortised
 // O(log n). Larger blocks, and all blocks of an index made without heaps, are in balanced trees, each for
-// sizes that differ by less than a thirty-second part: nearly all trees have few nodes. Bits say which.
+// sizes that differ by less than a sixteenth: nearly all trees have few nodes. Bits say which have any.
 #ifndef TIDEMARK_SRC_CORE_BINS_H
 #define TIDEMARK_SRC_CORE_BINS_H
 
@@ -16,7 +16,7 @@
 #include "core/block.h"
 
 #define TIDE__BINS_HEAPS 4096  // heap n is for blocks of n grains; heap 0 is never used
-#define TIDE__BINS_TREES 1024  // the last one is for all larger blocks too
+#define TIDE__BINS_TREES 448   // the last one is for all larger blocks too
 
 // [I1] bit n of words is set iff heaps[n] is not empty; bit w of summary iff words[w] is not 0; the same for
 //      trees
@@ -92,12 +92,12 @@ static inline void tide__heap_take(tide__block** root, tide__block* block) {
   }
 }
 
-// Which tree is for a size: its highest six bits, in the order of sizes.
+// Which tree is for a size: its highest five bits, in the order of sizes.
 static inline uint64_t tide__tree_number(uint64_t bytes) {
   const uint64_t grains = bytes >> TIDE__GRAIN_SHIFT;
-  if (grains < 64) return grains;
-  const uint64_t shift = 58u - (uint64_t)__builtin_clzll(grains);
-  const uint64_t n = shift * 32 + (grains >> shift);
+  if (grains < 32) return grains;
+  const uint64_t shift = 59u - (uint64_t)__builtin_clzll(grains);
+  const uint64_t n = shift * 16 + (grains >> shift);
   return n < TIDE__BINS_TREES ? n : TIDE__BINS_TREES - 1;
 }
 
