@@ -260,6 +260,16 @@ const tide__scope* tide__pools_scope_locked(const tide__pools* pools, const tide
   return NULL;
 }
 
+bool tide__pools_is_captured_elsewhere(tide__pools* pools, const tide__pool_base* pool) {
+  bool is_captured = false;
+  tide__mutex_lock(pools->lock);
+  for (uint32_t i = 0; i < pools->scope_count && !is_captured; i++) {
+    is_captured = pools->scopes[i].pool != pool && !pools->scopes[i].scope.is_region;
+  }
+  tide__mutex_unlock(pools->lock);
+  return is_captured;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Requests
 

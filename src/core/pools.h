@@ -153,6 +153,8 @@ tide_status tide__pools_begin(tide__pools* pools, tide_pool number, const tide__
 tide_status tide__pools_end(tide__pools* pools, tide_pool number, const char* call);
 // The open scope of a pool, or NULL.
 const tide__scope* tide__pools_scope_locked(const tide__pools* pools, const tide__pool_base* pool);
+// Is a scope open on another pool, that is not a region?
+bool tide__pools_is_captured_elsewhere(tide__pools* pools, const tide__pool_base* pool);
 // The pool of a request for a stream of a device (-1: no stream), if an open scope accepts it; otherwise
 // NULL. The request is then a guest of the pool.
 tide__pool_base* tide__pools_choose(tide__pools* pools, tide_machine* machine, int device,

@@ -65,6 +65,7 @@ DEVICE_TEST_OVER(test_giving__only_memory_under_the_tag_in_the_way_goes, tide_em
   leave_idle(d, b, 4 * UNIT);
   leave_idle(d, other, 4 * UNIT);
   give(d, take(d, NULL, 4 * UNIT));
+  configure(d, "tide_idle_handles:64");  // so that nothing makes way for other reasons
 
   const tide_block block = take_tagged(d, a, NULL, 5 * UNIT);
 

@@ -314,14 +314,17 @@ DEVICE_TEST(test_device__trim_gives_back_and_drops_pools_without_users) {
   const tide_pool pool = pool_new(d, NULL);
   const tide_pool other = pool_new(d, NULL);
   uint32_t users = 0;
-  give(d, take(d, NULL, 10 * MIB));
-  give(d, take_in(d, pool, NULL, 12 * MIB));
-  give(d, take_in(d, other, NULL, 14 * MIB));
+  const tide_block own = take(d, NULL, 10 * MIB);
+  const tide_block block = take_in(d, pool, NULL, 12 * MIB);
+  const tide_block beside = take_in(d, other, NULL, 14 * MIB);
+  give(d, own);
 
   T_OK(tide_device_trim_pool(d, pool));
   T_EQ(pool_reserved(d, pool), 12 * MIB);
   release_pool(d, pool);
   release_pool(d, other);
+  give(d, block);
+  give(d, beside);
   T_EQ(pool_reserved(d, pool), 12 * MIB);
   T_OK(tide_device_trim_pool(d, pool));  // that one only
   T_EQ(current(d, reserved_bytes), 24 * MIB);
@@ -334,9 +337,10 @@ DEVICE_TEST(test_device__trim_gives_back_and_drops_pools_without_users) {
 
 DEVICE_TEST(test_device__trim_inside_a_scope_touches_neither_the_pool_nor_the_default) {
   const tide_pool pool = pool_new(d, NULL);
-  give(d, take(d, NULL, 10 * MIB));
+  const tide_block block = take(d, NULL, 10 * MIB);
   scope_open(d, pool);
   give(d, take(d, NULL, 12 * MIB));
+  give(d, block);
 
   trim(d);
 

@@ -264,9 +264,9 @@ DEVICE_TEST(test_device__everything_idle_is_given_back_before_an_oom) {
   const tide_pool pool = pool_new(d, NULL);  // whose memory nobody else can use
   scope_open(d, pool);
   const tide_block blocks[3] = { take(d, NULL, 20 * MIB), take(d, side, 20 * MIB), take(d, NULL, 512) };
-  for (size_t i = 0; i < 3; ++i) give(d, blocks[i]);
   scope_close(d, pool);
   T_OK(tide_device_pool_drop(d, pool));
+  for (size_t i = 0; i < 3; ++i) give(d, blocks[i]);
 
   (void)take(d, NULL, 40 * MIB);
 

@@ -358,8 +358,9 @@ DEVICE_TEST(test_device__a_pool_goes_with_the_trim_after_its_addresses_could_not
   expand(m, d);
   const tide_pool pool = pool_new(d, NULL);
   uint32_t users = 0;
-  give(d, take_in(d, pool, NULL, 12 * MIB));
+  const tide_block block = take_in(d, pool, NULL, 12 * MIB);
   T_OK(tide_device_pool_drop(d, pool));
+  give(d, block);
   break_calls(m, TIDE_CALL_ADDRESS_RELEASE, TIDE_ERR_MACHINE, 1);
   T_ANY(tide_device_trim_pool(d, pool));
   tide_machine_fault_clear(m);

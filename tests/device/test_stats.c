@@ -97,8 +97,9 @@ TORCH_TEST(test_device__oversize_counts_requests_and_segments_of_max_split_size)
 DEVICE_TEST(test_device__counters_count_retries_ooms_and_waits) {
   const tide_pool pool = pool_new(d, NULL);
   limit_to(d, 30 * MIB);
-  give(d, take_in(d, pool, NULL, 20 * MIB));
+  const tide_block block = take_in(d, pool, NULL, 20 * MIB);
   T_OK(tide_device_pool_drop(d, pool));
+  give(d, block);
   (void)take(d, NULL, 24 * MIB);  // after giving the other back
   expect_oom(d, NULL, 24 * MIB);
   trim(d);

@@ -742,7 +742,7 @@ TIDE_TEST(test_tide__memory_of_a_graph_is_never_lent) {
   T_OK(tide_machine_launch_free(m, graph));
 }
 
-TIDE_TEST(test_tide__a_private_pool_borrows_nothing_and_stays_apart) {
+TIDE_TEST(test_tide__a_private_pool_stays_apart_and_what_is_idle_makes_way_for_it) {
   const tide_stream stream = side_new(m);
   const tide_pool pool = pool_new(d, NULL);
   const comb c = comb_new(m, d, stream, 4, 4 * MIB);
@@ -750,7 +750,7 @@ TIDE_TEST(test_tide__a_private_pool_borrows_nothing_and_stays_apart) {
   const tide_block apart = take_in(d, pool, stream, 16 * MIB);
 
   T_EQ(pool_reserved(d, pool), 16 * MIB);
-  T_EQ(pool_reserved(d, TIDE_POOL_DEFAULT), 32 * MIB);
+  T_EQ(pool_reserved(d, TIDE_POOL_DEFAULT), 16 * MIB);
   give(d, apart);
   const painted p = painted_new(m, d, stream, 16 * MIB, 35);
   T_EQ(pool_reserved(d, pool), 16 * MIB);

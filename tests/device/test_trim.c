@@ -97,9 +97,10 @@ DEVICE_TEST(test_trim__memory_of_pools_in_use_neither_counts_nor_goes) {
   const tide_pool used = pool_new(d, NULL);
   const tide_pool left = pool_new(d, NULL);
   give(d, take_in(d, used, NULL, 30 * MIB));
-  give(d, take_in(d, left, NULL, 20 * MIB));
+  const tide_block block = take_in(d, left, NULL, 20 * MIB);
   give(d, take(d, NULL, 12 * MIB));
   T_OK(tide_device_pool_drop(d, left));
+  give(d, block);
 
   trim_to(d, 32 * MIB);
   T_EQ(current(d, reserved_bytes), 62 * MIB);

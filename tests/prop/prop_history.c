@@ -241,10 +241,11 @@ static bool do_pool_new(const op* o) {
 
 static bool do_pool_release(const op* o) {
   pool* const p = &s.pools[o->slot % POOLS];
+  wanted* w = NULL;
   if (p->users == 0) return true;
   p->users--;
   EXPECT_OK(s.d != NULL ? tide_device_pool_drop(s.d, p->number) : tide_pinned_pool_drop(s.p, p->number));
-  return true;
+  return note_entries(TIDE_ACTION_ALLOC, 0, &w);  // with the policy tide it gives memory back
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -139,11 +139,6 @@ tide_status tide_device_pool_retain(tide_device_cache* device, tide_pool pool) {
   return tide__pools_retain(&device->pools, pool, "device_pool_retain");
 }
 
-tide_status tide_device_pool_drop(tide_device_cache* device, tide_pool pool) {
-  TIDE_TRY(device_check(device, "device_pool_drop"));
-  return tide__pools_drop(&device->pools, pool, "device_pool_drop");
-}
-
 tide_status tide_device_pool_users(tide_device_cache* device, tide_pool pool, uint32_t* out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "device_pool_users: no out");
   *out = 0;

@@ -38,6 +38,8 @@ typedef struct tide__policy {
   // first that goes when memory is short. The caller has the gate, and may lose it in between. NULL: there is
   // never any.
   bool (*give_ahead)(tide_device_cache* device, const tide__call_context* context);
+  // Does a pool give its idle memory back as soon as it has no users, rather than at the next trim?
+  bool gives_when_unused;
   // Adds what all threads have counted for themselves to the totals. NULL: they count in lanes only.
   void (*settle)(tide_device_cache* device);
 } tide__policy;
@@ -80,6 +82,9 @@ tide_status tide__reclaim_some(tide_device_cache* device, uint64_t bytes, const 
 // reserved.
 tide_status tide__reclaim_pool_some(tide_device_cache* device, tide__pool* pool, uint64_t bytes,
                                     const tide__call_context* context);
+// The same with large memory at homes, of the default pool and of pools without users. Views stay, without
+// the memory that goes.
+tide_status tide__reclaim_homes(tide_device_cache* device, uint64_t bytes, const tide__call_context* context);
 tide_status tide__reclaim_available(const tide__request* request, bool* out_enough);
 tide_status tide__reclaim_by_age(const tide__request* request);
 

@@ -356,6 +356,22 @@ tide_status tide__reclaim_some(tide_device_cache* device, uint64_t bytes, const 
   return reclaim_some(device, (pool_walk){ .has_default = true, .is_request = true }, bytes, context);
 }
 
+tide_status tide__reclaim_homes(tide_device_cache* device, uint64_t bytes,
+                                const tide__call_context* context) {
+  pool_walk walk = { .has_default = true, .is_request = true };
+  tide__pool* pool = NULL;
+  tide__block* list = NULL;
+  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
+  while ((pool = pool_walk_next(device, &walk)) != NULL) {
+    if (pool != &device->default_pool && tide__pool_is_used(device, pool)) continue;
+    tide__lane* lane = tide__lane_next(device, pool, NULL);
+    for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+      lane_take_idle(device, lane, false, WALK_HOMES, &list);
+    }
+  }
+  return list_give(device, list_reverse(list_sort(list)), reserved - tide__min(reserved, bytes), context);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Enough for a request
 
@@ -524,6 +540,41 @@ static tide_status trim(tide_device_cache* device, tide_pool pool, uint64_t keep
   tide__gate_leave(device);
   tide__history_tell(&device->history);
   return status;
+}
+
+// Gives back what is idle in a pool that lost its last user. Its graphs are gone, but the device may still
+// run one of them, on any stream.
+static tide_status unused_give(tide_device_cache* device, tide_pool number,
+                               const tide__call_context* context) {
+  tide__gate_settle(device);
+  tide__pool* const pool = tide__pool_find(device, number);
+  if (pool == NULL || tide__pool_is_used(device, pool) || tide__pool_is_away(pool)) return TIDE_OK;
+  if (pool_idle_bytes(device, pool) == 0) return TIDE_OK;
+  if (tide__load_relaxed(&pool->is_captured)) {
+    TIDE_TRY(tide_machine_device_synchronize(device->machine, device->index));
+  }
+  TIDE_TRY(tide__timeline_poll(device, context));
+  return tide__reclaim_pool(device, pool, context);
+}
+
+// While a stream may be captured nothing can be waited for; then the next trim gives it back.
+static void give_if_unused(tide_device_cache* device, tide_pool pool) {
+  const tide_error before = *tide_last_error();
+  tide__call_context context = { 0 };
+  if (!device->policy->gives_when_unused || tide__has_captures(device)) return;
+  if (tide__is_recording(device)) context = tide__context_now(device, TIDE_HISTORY_ALL);
+  (void)tide__gate_enter(device);
+  if (unused_give(device, pool, &context) != TIDE_OK) tide__error_restore(&before);
+  tide__gate_leave(device);
+  tide__history_tell(&device->history);
+}
+
+tide_status tide_device_pool_drop(tide_device_cache* device, tide_pool pool) {
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_pool_drop: no device");
+  TIDE__REQUIRE_OWN(device, "device_pool_drop");
+  TIDE_TRY(tide__pools_drop(&device->pools, pool, "device_pool_drop"));
+  give_if_unused(device, pool);
+  return TIDE_OK;
 }
 
 tide_status tide_device_trim(tide_device_cache* device, uint64_t keep_bytes) {

@@ -82,6 +82,19 @@ static bool grow_begin_locked(const tide__request* request, tide__segment* segme
   return true;
 }
 
+uint64_t tide__home_missing(const tide__request* request, const tide__growth* growth) {
+  const tide__segment* const segment = request->lane->homes[request->kind];
+  uint64_t idle = 0;
+  tide__mutex_lock(&request->lane->lock);
+  if (segment != NULL && segment->home->top != NULL) {
+    const tide__block* const hole = top_hole_locked(request->device, segment->home, growth->can_wait);
+    if (hole != NULL) idle = hole->bytes;
+  }
+  tide__mutex_unlock(&request->lane->lock);
+  return idle < request->rounded ? tide__round_up(request->rounded - idle, tide__home_unit(request->device))
+                                 : 0;
+}
+
 static void grow_give_up(tide_device_cache* device, tide__segment* segment, const growing* g) {
   tide__mutex_lock(&segment->lane->lock);
   if (g->fresh != NULL) tide__home_uncut_top_locked(segment, g->fresh);

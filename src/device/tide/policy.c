@@ -284,6 +284,12 @@ static bool stitch_has_time(const tide__request* request, uint64_t now_ns) {
   return device->stitch_ns_left > 0;
 }
 
+// Time since then was spent on views.
+static void stitch_spend(const tide__request* request, uint64_t begin_ns) {
+  const uint64_t end_ns = stitch_clock(request);
+  if (end_ns > begin_ns) request->device->stitch_ns_left -= (double)(end_ns - begin_ns);
+}
+
 // Stitches, if there is time for it; else makes memory as far as the limit allows.
 static tide_status rung_stitch(tide__request* request, tide__growth* growth, tide__block** out) {
   growth->slack_left -= tide__min(growth->slack_left, tide__ahead_release(request->device, request->lane));
@@ -297,14 +303,42 @@ static tide_status rung_stitch(tide__request* request, tide__growth* growth, tid
     status = tide__view_make(request, growth, out);
   if (status == TIDE_OK && *out != NULL)
     status = prepare_at_gate(request, growth->can_wait ? WAITS : AVOIDS_WAITS, out);
-  const uint64_t end_ns = stitch_clock(request);
-  if (end_ns > begin_ns) request->device->stitch_ns_left -= (double)(end_ns - begin_ns);
+  stitch_spend(request, begin_ns);
   return status;
+}
+
+// May idle memory of other pools be given back, so that a private pool can grow? Not while a stream is
+// captured. The scope of a capture accepts only streams of the capture.
+static bool may_make_way(const tide__request* request) {
+  tide_device_cache* const device = request->device;
+  return request->kind == TIDE__LARGE && request->pool != &device->default_pool &&
+         !tide__capture_has(device->machine, device->index, request->stream) &&
+         !tide__pools_is_captured_elsewhere(&device->pools, &request->pool->base);
+}
+
+// A private pool cannot use what is idle elsewhere. So as much of that goes as the pool needs beyond the
+// slack, as long as there is time for it, as for views.
+static void make_way(const tide__request* request, const tide__growth* growth) {
+  const uint64_t missing = tide__home_missing(request, growth);
+  const uint64_t left = tide__max(growth->slack_left, growth->idle_left);
+  if (missing <= left || missing > growth->limit_left || !may_make_way(request)) return;
+  const tide_error before = *tide_last_error();
+  const uint64_t begin_ns = stitch_clock(request);
+  if (!stitch_has_time(request, begin_ns)) return;
+  tide_status status = tide__reclaim_homes(request->device, missing - left, &request->context);
+  if (status != TIDE_OK) tide__error_restore(&before);
+  stitch_spend(request, begin_ns);
+}
+
+// In a private pool, and in a capture.
+static tide_status make_in_place(tide__request* request, const tide__growth* growth, tide__block** out) {
+  make_way(request, growth);
+  return grow(request, growth, growth->limit_left, out);
 }
 
 // Makes memory, or stitches what is idle; where that must not be, only makes memory.
 static tide_status make(tide__request* request, tide__growth* growth, tide__block** out) {
-  if (!may_stitch(request)) return grow(request, growth, growth->limit_left, out);
+  if (!may_stitch(request)) return make_in_place(request, growth, out);
   if (growth->idle_left != 0)
     TIDE_TRY(grow(request, growth, tide__min(growth->idle_left, growth->limit_left), out));
   if (*out != NULL) return TIDE_OK;
@@ -496,5 +530,6 @@ const tide__policy tide__policy_tide = {
   .let_go = tide_let_go,
   .tidy = tide__parking_tidy,
   .give_ahead = tide__ahead_give,
+  .gives_when_unused = true,
   .settle = tide__tcache_settle,
 };

@@ -60,6 +60,8 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
 // Makes and maps `bytes` at an address of a home, BUSY, of which nothing is mapped.
 tide_status tide__home_fill(tide_device_cache* device, tide__segment* segment, uint64_t address,
                             uint64_t bytes, uint64_t handle_bytes);
+// How much of that would be new memory.
+uint64_t tide__home_missing(const tide__request* request, const tide__growth* growth);
 // The newest home of the request's lane and kind, with addresses for `bytes` more.
 tide_status tide__home_with_room(const tide__request* request, uint64_t bytes, tide__segment** out);
 // Takes addresses from the top of a home, BUSY, and back.
