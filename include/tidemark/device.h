@@ -350,10 +350,11 @@ TIDE_API char* tide_size_text(uint64_t bytes, char text[TIDE_SIZE_TEXT]);
 // ---------------------------------------------------------------------------------------------------
 // Pools: memory apart from the default pool
 //
-// A pool exists while it has a user, an open scope, or blocks that are handed out. When it has none of these,
-// the next trim removes it. With the policy tide it gives its idle memory back when its last user goes: unless
-// a scope is open that is not a region, tide_device_pool_drop() waits for the work that may use that memory. So tide_device_pool_new(), _begin(), _end(), _drop() and tide_device_trim() leave
-// nothing behind. A graph that will use memory of its capture is a user: call tide_device_pool_retain().
+// A pool exists while it has a user, an open scope, or blocks that are handed out. When it has none of
+// these, the next trim removes it. With the policy tide it gives its idle memory back when its last user
+// goes: unless a scope is open that is not a region, tide_device_pool_drop() waits for the work that may use
+// it. So tide_device_pool_new(), _begin(), _end(), _drop() and tide_device_trim() leave nothing behind. A
+// graph that will use memory of its capture is a user: call tide_device_pool_retain().
 //
 // A scope sends requests to a pool. While any scope of an allocator is open that is not a region, the
 // allocator behaves as inside a capture: it does not poll, does not give memory back to find some, and

@@ -117,6 +117,13 @@ typedef struct tide__span {
   uint64_t offset;
 } tide__span;
 
+// When sizes of large blocks were first requested: see tide/lasting.h.
+enum { TIDE__SIZES_BITS = 10 };
+typedef struct tide__sizes {
+  uint32_t requests;  // so far
+  uint32_t first[1 << TIDE__SIZES_BITS];
+} tide__sizes;
+
 // The part of a segment that is a home of handles: addresses for more memory than the device has, filled from
 // the low end. The last block of its chain is UNMAPPED; new memory is mapped at its beginning.
 typedef struct tide__home {
@@ -126,7 +133,8 @@ typedef struct tide__home {
   tide__handle** handles;  // owned, by address; they change with the gate and the lane's lock
   size_t count;
   size_t capacity;
-  uint32_t odd_count;  // of its handles; under the lane's lock
+  uint32_t odd_count;  // of its handles; under the lane's lock, like
+  tide__sizes sizes;   // of a home of large blocks
   tide__block* ahead;  // memory that was made ahead, in whole handles; NULL: none; with the gate and the lock
 } tide__home;
 

@@ -447,6 +447,40 @@ T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
   tide_machine_free(m);
 }
 
+// Blocks of 3 MiB that are there from the beginning, and holes of 4 and of 20 MiB. Is another block of 3 MiB
+// put into the larger one? `is_released`: one of the first was released, and requested again. `others`: so
+// many bytes were handed out at the peak, and are not now.
+static bool is_put_into_larger(bool is_released, uint64_t others) {
+  tide_machine* const m = dry_of(1024 * MIB);
+  tide_device_cache* const d = tide_new(m, NULL);
+  for (size_t i = 0; i < 9; i++) (void)take(d, NULL, 3 * MIB);
+  const tide_block last = take(d, NULL, 3 * MIB);
+  if (is_released) {
+    give(d, last);
+    (void)take(d, NULL, 3 * MIB);
+  }
+  const tide_block tight = take(d, NULL, 4 * MIB);
+  (void)take(d, NULL, 1 * MIB);
+  const tide_block large = take(d, NULL, 20 * MIB);
+  (void)take(d, NULL, 1 * MIB);
+  if (others > 0) give(d, take(d, NULL, others));
+  give(d, tight);
+  give(d, large);
+
+  const tide_block block = take(d, NULL, 3 * MIB);
+  const bool is_larger = block.address != tight.address;
+  T_CHECK(!is_larger || block.address == large.address);
+  tide_device_free(d);
+  tide_machine_free(m);
+  return is_larger;
+}
+
+T_TEST(test_tide__blocks_that_last_lie_side_by_side_if_they_are_most_of_the_memory) {
+  T_CHECK(is_put_into_larger(false, 0));
+  T_CHECK(!is_put_into_larger(true, 0));
+  T_CHECK(!is_put_into_larger(false, 200 * MIB));
+}
+
 // Views that are made for a large block within the slack, although some memory is idle, behind so many small
 // ones that are idle too.
 static uint64_t views_behind_small_blocks(size_t count) {

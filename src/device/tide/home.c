@@ -13,6 +13,8 @@
 
 #include <string.h>
 
+#include "device/tide/lasting.h"
+
 uint64_t tide__home_unit(tide_device_cache* device) {
   return tide__round_up(tide__device_options(device)->tide_least_handle_bytes, device->granularity);
 }
@@ -136,6 +138,7 @@ static void home_block_rest_locked(tide_device_cache* device, tide__block* block
                                    const tide__call_context* context) {
   tide__lane* const lane = block->segment->lane;
   (void)context;
+  if (!block->is_small) tide__sizes_release_locked(&block->segment->home->sizes, block->bytes);
   if (block->last_use == 0 && (!block->is_small || lane->is_unlisted)) {
     lane->unmarked = tide__lane_next_stamp(lane);
   } else if (!block->is_small) {

@@ -19,6 +19,7 @@
 // because the memory that a graph was captured with must stay where it is.
 #include "device/segment/virtual.h"
 #include "device/tide/giving.h"
+#include "device/tide/lasting.h"
 #include "device/tide/parking.h"
 #include "device/tide/tide.h"
 
@@ -157,10 +158,36 @@ static bool tide_is_ready_locked(const tide__request* request, const tide__block
   return tide__home_is_ready_locked(block, request->rounded);
 }
 
+// Counts a large request. Is it for a block that lasts?
+static bool lasts_locked(const tide__request* request) {
+  const tide__segment* const newest = request->lane->homes[TIDE__LARGE];
+  return request->kind == TIDE__LARGE && newest != NULL &&
+         tide__sizes_request_locked(&newest->home->sizes, request->rounded);
+}
+
+// Is at least half of the most that was ever handed out in use? If so when blocks that last are requested,
+// they are most of the memory.
+static bool half_is_in_use(tide_device_cache* device) {
+  tide__mutex_lock(&device->totals_lock);
+  const uint64_t active = (uint64_t)device->totals.active_bytes[TIDE_STAT_LARGE].current;
+  const bool is_half = active >= device->peak_large / 2;
+  tide__mutex_unlock(&device->totals_lock);
+  return is_half;
+}
+
+// Blocks that last are put into the largest hole, side by side, if they are most of the memory. In the
+// tightest hole each would leave a rest that splits a handle for ever.
+static tide__block* hole_choose_locked(const tide__request* request) {
+  const tide__bins* const bins = &request->lane->free_index[request->kind].bins;
+  tide__block* const tightest = tide__bins_peek(bins, request->rounded);
+  if (!lasts_locked(request) || tightest == NULL || !half_is_in_use(request->device)) return tightest;
+  tide__block* const largest = tide__bins_largest(bins);
+  return tide_is_ready_locked(request, largest) ? largest : tightest;
+}
+
 // In a capture no other stream may be waited for.
 static tide__block* tide_choose_locked(const tide__request* request) {
-  tide__block* const block =
-      tide__bins_peek(&request->lane->free_index[request->kind].bins, request->rounded);
+  tide__block* const block = hole_choose_locked(request);
   if (block != NULL && request->is_capturing && !tide_is_ready_locked(request, block)) return NULL;
   return block;
 }

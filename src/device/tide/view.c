@@ -9,6 +9,8 @@
 // The caller has the gate.
 #include "device/tide/view.h"
 
+#include "device/tide/lasting.h"
+
 #define VIEW_WINDOW_BYTES ((uint64_t)64 << 20)
 enum { SPARES_AT_FIRST = 64 };
 
@@ -71,6 +73,8 @@ void tide__view_block_end_locked(tide_device_cache* device, tide__block* block,
                                  const tide__call_context* context) {
   tide__lane* const lane = block->segment->lane;
   const uint64_t stamp = block->last_use != 0 ? block->last_use : tide__lane_next_stamp(lane);
+  const tide__segment* const newest = lane->homes[TIDE__LARGE];
+  if (newest != NULL) tide__sizes_release_locked(&newest->home->sizes, block->bytes);
   block_tell(device, block, context, false);
   if (tide__history_is_observed(&device->history)) {
     block->segment->view->turns = tide__history_turns(&device->history);
