@@ -44,8 +44,8 @@ void tide__search_free(tide__search* search);
 // Forgets what was learned.
 void tide__search_reset(tide__search* search, uint64_t seed);
 
-// Looks for an arrangement whose tiles all end at `height` bytes or below, within the limit, and writes what it
-// spent. What earlier runs learned (which sections are hard, which states fail) is kept.
+// Looks for an arrangement whose tiles all end at `height` bytes or below, within the limit, and writes what
+// it spent. What earlier runs learned (which sections are hard, which states fail) is kept.
 tide__search_answer tide__search_run(tide__search* search, int64_t height, tide__search_rule rule,
                                      const tide__search_order* order, const tide__search_limit* limit,
                                      const tide__watch* watch, tide__effort* out_spent);

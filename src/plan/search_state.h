@@ -154,10 +154,11 @@ static inline bool tide__search_tile_has(const tide__search* search, const tide_
 
 // ---------------------------------------------------------------------------------------------------
 
-// Fills the changed rows, apart from crossings; false if the job breaks the bound. Then the sections that broke
-// it gain weight.
+// Fills the changed rows, apart from crossings; false if the job breaks the bound. Then the sections that
+// broke it gain weight.
 bool tide__search_bound(tide__search* search, const tide__search_job* job);
-// After the bound: updates the crossings, and gives the frame its groups or, if all tiles form one group, its candidates.
+// After the bound: updates the crossings, and gives the frame its groups or, if all tiles form one group,
+// its candidates.
 void tide__search_branch(tide__search* search, tide__search_frame* frame);
 
 // Are the rows of the frame's sections what its tiles make them?
