@@ -117,7 +117,7 @@ typedef struct tide_device_options {
   uint64_t tide_least_handle_bytes;  // [tide_least_handle_mb]
   uint64_t tide_most_handle_bytes;   // [tide_most_handle_mb]
   // The fraction of the time that stitching may take, in bursts of up to 20 s times this fraction. Beyond it,
-  // new memory is reserved instead [tide_stitch_share]; 0 to 1; 1: no limit.
+  // tide_most_slack applies [tide_stitch_share]; 0 to 1; 1: no limit.
   double tide_stitch_share;
   uint64_t tide_floor_bytes;  // this much stays reserved when idle memory is given back [tide_floor_mb]
   // How many handles of the smallest size may be idle for each stream, at most 16 streams counted, before
@@ -141,6 +141,10 @@ typedef struct tide_device_options {
   // While memory of the policy `tide` grows, a helper thread makes the next handles, within tide_slack
   // [tide_ahead]. On the dry machine the requests themselves do its work, so that results repeat.
   bool tide_ahead;
+  // How much may be reserved above the peak use, as a fraction of the peak, once stitching has taken its
+  // share of the time. If it takes half of the time even so, more is reserved [tide_most_slack]; 0 to 1.
+  // Up to tide_slack: stitching may take any time.
+  double tide_most_slack;
 } tide_device_options;
 // clang-format off
 #define TIDE_DEVICE_OPTIONS_INIT                                                                     \
@@ -160,7 +164,8 @@ typedef struct tide_device_options {
     TIDE_FIELD(tide_wait_slack, 0.005),                                                             \
     TIDE_FIELD(virtual_fallback, true), TIDE_FIELD(plain_pools, false),                              \
     TIDE_FIELD(rdma_handles, true), TIDE_FIELD(fabric_handles, true),                                \
-    TIDE_FIELD(pinned_pages, true), TIDE_FIELD(tide_ahead, true) }
+    TIDE_FIELD(pinned_pages, true), TIDE_FIELD(tide_ahead, true),                                    \
+    TIDE_FIELD(tide_most_slack, 0.15) }
 // clang-format on
 
 // Reads a text in PyTorch's grammar, "key:value,key:value", into options. "=" may stand for the ":" after a

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import random
 import sys
 import tempfile
 import textwrap
@@ -24,6 +25,7 @@ def load(name):
 
 bench = load("run")
 work = load("work")
+chaos = load("chaos")
 
 
 class FakeWorkers:
@@ -53,6 +55,73 @@ class FakeWorkers:
     def runs(self):
         """What was begun, and by which process."""
         return [(call["workload"], call["seed"], names) for names, call in self.asked if call["do"] == "begin"]
+
+
+class Block:
+    """Memory that counts as long as it is referenced."""
+
+    def __init__(self, memory, count):
+        self.memory, self.count = memory, count
+        memory.live += count
+        memory.peak = max(memory.peak, memory.live)
+
+    def __del__(self):
+        self.memory.live -= self.count
+
+
+class CountedMemory:
+    """Stands for the memory of a GPU."""
+
+    def __init__(self):
+        self.live = self.peak = 0
+        self.taken = []
+
+    def take(self, count, stream, is_filled):
+        self.taken.append((count, stream, is_filled))
+        return Block(self, count)
+
+    def use(self, block, stream):
+        pass
+
+    def bytes_of(self, block):
+        return block.count
+
+
+class Chaos(unittest.TestCase):
+    def run_load(self, name, seed):
+        memory = CountedMemory()
+        load = chaos.LOADS[name](memory, random.Random(seed))
+        for _ in range(3000):
+            next(load)
+        load.close()
+        return memory
+
+    def test_a_load_is_the_same_for_every_allocator(self):
+        for name in chaos.LOADS:
+            self.assertEqual(self.run_load(name, 1).taken, self.run_load(name, 1).taken)
+            self.assertNotEqual(self.run_load(name, 1).taken, self.run_load(name, 2).taken)
+
+    def test_loads_hold_what_they_say(self):
+        self.assertTrue(12 * chaos.GIB < self.run_load("sizes", 1).peak < 21 * chaos.GIB)
+        tokens = chaos.SERVED_TOKENS * chaos.TOKEN_BYTES * chaos.SESSION_TENSORS
+        self.assertTrue(tokens < self.run_load("server", 1).peak < 4 * chaos.GIB + 1.2 * tokens)
+
+    def test_nothing_is_kept_at_the_end(self):
+        for name in chaos.LOADS:
+            self.assertEqual(self.run_load(name, 1).live, 0)
+
+    def test_native_comes_first_and_last(self):
+        jobs = chaos.jobs_of("sizes", [0.1, 0.2], 1000, 0)
+        self.assertEqual([job["allocator"] for job in jobs],
+                         ["native", "expandable", "tide", "tide", "tide", "native"])
+        self.assertEqual([job["slack"] for job in jobs], [None, None, None, 0.1, 0.2, None])
+
+    def test_a_row_compares_with_native(self):
+        job = chaos.jobs_of("sizes", [0.1], 1000, 0)[3]
+        found = chaos.row({**job, "us": 30.0, "allocated": 85 * chaos.MIB, "reserved": 100 * chaos.MIB, "warm_mib": 5,
+                           "end_mib": 6}, 20.0)
+        self.assertRegex(found, r"^sizes +tide 0.1 +30.0 us +1.50 x +in use 0.850 .* resident 5 to 6 MiB$")
+        self.assertIn("status 1", chaos.row({**job, "error": "status 1"}, 20.0))
 
 
 class Logic(unittest.TestCase):

@@ -484,6 +484,8 @@ struct tide_device_cache {
   tide__tree idle_addresses;     // owned; of views that are gone
   uint64_t stitch_clock_ns;      // when the time was read last
   double stitch_ns_left;         // how much time making views may take from then on
+  double hurry_ns_left;          // and how much while that takes more than its share
+  bool is_hurried;               // making views took more than its share: see tide/hurry.c
   struct tide__mapping* stuck;   // owned; mappings that the machine refused to undo; tried again later
   tide__lane* range_lane;        // of ranges under the policy torch; NULL before the first
   uint64_t flushed_at;           // small_served when all magazines were flushed last

@@ -38,6 +38,7 @@ RANGE(register_threads, tide__is_power_of_two(o->pinned_register_threads) &&
 RANGE(pinned_reserve, is_mibs(o->pinned_reserve_bytes))
 RANGE(tide_slack, o->tide_slack >= 0 && o->tide_slack <= 1)
 RANGE(tide_wait_slack, o->tide_wait_slack >= 0 && o->tide_wait_slack <= 1)
+RANGE(tide_most_slack, o->tide_most_slack >= 0 && o->tide_most_slack <= 1)
 RANGE(tide_stitch_share, o->tide_stitch_share >= 0 && o->tide_stitch_share <= 1)
 RANGE(tide_most_handle, is_handle(o->tide_most_handle_bytes))
 RANGE(tide_least_handle,
@@ -108,6 +109,8 @@ const tide__option_row tide__option_rows[] = {
   { "tide_least_handle_mb", NULL, OPTION_FIELD(tide_least_handle_bytes), TIDE__OPTION_MIBS,
     tide_least_handle_is_valid, "an even number of MiB, at least 2 and at most tide_most_handle_mb" },
   { "tide_stitch_share", NULL, OPTION_FIELD(tide_stitch_share), TIDE__OPTION_REAL, tide_stitch_share_is_valid,
+    "a number from 0 to 1" },
+  { "tide_most_slack", NULL, OPTION_FIELD(tide_most_slack), TIDE__OPTION_REAL, tide_most_slack_is_valid,
     "a number from 0 to 1" },
   { "tide_floor_mb", NULL, OPTION_FIELD(tide_floor_bytes), TIDE__OPTION_MIBS, tide_floor_is_valid,
     "whole MiB, at least 1" },

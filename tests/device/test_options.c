@@ -15,7 +15,7 @@
 static const tide_device_options defaults = TIDE_DEVICE_OPTIONS_INIT;
 
 // No padding, so equal options are equal bytes; a new field must come with a look at this.
-_Static_assert(sizeof(tide_device_options) == 6 * 8 + 4 * TIDE_ROUNDUP_SLOTS + 4 * 8 + 3 * 8 + 8 * 8,
+_Static_assert(sizeof(tide_device_options) == 6 * 8 + 4 * TIDE_ROUNDUP_SLOTS + 4 * 8 + 3 * 8 + 9 * 8,
                "tide_device_options has padding");
 
 static bool has_same_bytes(const void* a, const void* b, size_t bytes) { return memcmp(a, b, bytes) == 0; }
@@ -178,6 +178,8 @@ static const struct {
   { "tide_most_handle_mb:512,tide_least_handle_mb:256", "tide_most_handle_mb:512,tide_least_handle_mb:256" },
   { "tide_wait_slack:0.005", "" },
   { "tide_wait_slack:0,tide_slack:0.01", "tide_slack:0.01,tide_wait_slack:0" },
+  { "tide_most_slack:0.15", "" },
+  { "tide_most_slack:0,tide_stitch_share:0.1", "tide_stitch_share:0.1,tide_most_slack:0" },
   { "tide_idle_handles:4", "" },
   { "tide_idle_handles:0", "tide_idle_handles:0" },
   { "tide_floor_mb:1024,tide_stitch_share:0.01", "tide_stitch_share:0.01,tide_floor_mb:1024" },
@@ -330,6 +332,7 @@ static const struct {
   { "tide_slack:1.5", "tide_slack", "from 0 to 1" },
   { "tide_wait_slack:1.5", "tide_wait_slack", "from 0 to 1" },
   { "tide_stitch_share:-1", "tide_stitch_share", "from 0 to 1" },
+  { "tide_most_slack:1.5", "tide_most_slack", "from 0 to 1" },
   { "tide_least_handle_mb:3", "tide_least_handle_mb", "even" },
   { "tide_least_handle_mb:130", "tide_least_handle_mb", "tide_most_handle_mb" },
   { "tide_most_handle_mb:2097152", "tide_most_handle_mb", "1048576" },
@@ -591,6 +594,8 @@ T_TEST(test_options__structs_out_of_range_are_refused_by_field) {
   REFUSES_FIELD(tide_slack, -0.1);
   REFUSES_FIELD(tide_slack, strtod("nan", NULL));
   REFUSES_FIELD(tide_stitch_share, 1.1);
+  REFUSES_FIELD(tide_most_slack, -0.1);
+  REFUSES_FIELD(tide_most_slack, strtod("nan", NULL));
   REFUSES_FIELD(tide_wait_slack, -0.1);
   REFUSES_FIELD(tide_wait_slack, strtod("nan", NULL));
   REFUSES_FIELD(tide_least_handle_bytes, 0);

@@ -310,6 +310,17 @@ tide__readiness tide__handle_readiness(tide_device_cache* device, const tide__ha
   return worst;
 }
 
+bool tide__handle_is_over(tide_device_cache* device, const tide__handle* handle) {
+  const tide__lane* const own = handle->home->lane;
+  if (!tide__stamp_has_passed(own, own->unmarked)) return false;
+  if (handle->crowd > tide__load_relaxed(&device->crowds_over)) return false;
+  for (int i = 0; i < TIDE__HANDLE_USERS; i++) {
+    const tide__user* const user = &handle->users[i];
+    if (user->lane != NULL && !tide__stamp_has_passed(user->lane, user->stamp)) return false;
+  }
+  return true;
+}
+
 void tide__handle_want_locked(const tide__handle* handle, uint64_t from, uint64_t to,
                               const tide__lane* lane) {
   for (int i = 0; i < TIDE__HANDLE_USERS; i++) {

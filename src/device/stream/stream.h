@@ -45,6 +45,8 @@ void tide__handle_note_use_locked(tide_device_cache* device, tide__handle* handl
 typedef enum tide__readiness { TIDE__READY, TIDE__READY_AFTER_WAIT, TIDE__READY_LATER } tide__readiness;
 tide__readiness tide__handle_readiness(tide_device_cache* device, const tide__handle* handle, uint64_t from,
                                        uint64_t to, const tide__lane* lane);
+// Has all work passed that used a handle? A survey found it wholly idle.
+bool tide__handle_is_over(tide_device_cache* device, const tide__handle* handle);
 // Requests the waits that a lane needs for that; makes its stream wait for all that were requested, to use so
 // many bytes; or drops them. The caller has the gate.
 void tide__handle_want_locked(const tide__handle* handle, uint64_t from, uint64_t to, const tide__lane* lane);

@@ -8,7 +8,8 @@
 //
 // A request decides as if it were not there: it counts as reserved in statistics alone. It becomes idle
 // before a view is made, which may use it; and it goes back first when memory is short. Above what was
-// reserved then, nothing is made any more, until a trim. Where tags have budgets, nothing is made at all.
+// reserved then, nothing is made any more, until a trim. Where tags have budgets, and in a hurry (hurry.c),
+// nothing is made at all.
 //
 // A memo of the last run (memo.c) says how much a stream had. All of that is made at once when its home
 // first grows, as far as the device has free memory. Requests take it before they stitch. What nobody takes
@@ -101,14 +102,16 @@ static void memo_end(tide_device_cache* device) {
 // Observers that are told may change the homes, so each is searched anew.
 static void give_all(tide_device_cache* device, const tide__call_context* context) {
   tide__home* home = NULL;
+  const tide_error before = *tide_last_error();
   memo_end(device);
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   while (device->ahead.bytes > 0 && (home = home_with_ahead(device)) != NULL) {
     tide__block* const block = home_claim_ahead(home);
     bytes_move(device, -(int64_t)block->bytes);
-    tide__home_give_unused(device, block, context);
+    tide__ignore(tide__home_give_unused(device, block, context));
   }
   tide__relax_end(&relaxed);
+  tide__error_restore(&before);
 }
 
 bool tide__ahead_give(tide_device_cache* device, const tide__call_context* context) {
@@ -181,6 +184,7 @@ static uint64_t next_bytes(tide_device_cache* device, const tide__segment* segme
 static uint64_t work_bytes(tide_device_cache* device) {
   const tide__segment* const segment = device->ahead.home;
   if (segment == NULL || device->is_leaving || !tide__device_options(device)->tide_ahead) return 0;
+  if (device->is_hurried) return 0;
   const tide__home* const home = segment->home;
   if (tide__budgets_exist(device) || tide__pool_is_away(segment->lane->pool)) return 0;
   if (home->ahead != NULL && !is_at_top(home)) return 0;

@@ -59,7 +59,8 @@ void tide__home_hollow_locked(tide__block* block, uint64_t from, uint64_t to);
 // Gives back the handles that lie wholly in an idle block: see tide__segment_kind.
 tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,
                                  const tide__call_context* context);
-// The same for a block that no work has used: nothing is waited for.
-void tide__home_give_unused(tide_device_cache* device, tide__block* block, const tide__call_context* context);
+// Gives all of them back, of a block that no work uses, or none any more: nothing is waited for.
+tide_status tide__home_give_unused(tide_device_cache* device, tide__block* block,
+                                   const tide__call_context* context);
 
 #endif

@@ -66,14 +66,19 @@ typedef struct growing {
   tide__block* fresh;
 } growing;
 
+// How much memory a request needs after a hole; NULL: there is none.
+static uint64_t missing_bytes(const tide__request* request, const tide__growth* growth,
+                              const tide__block* hole) {
+  const uint64_t idle = hole != NULL ? hole->bytes : 0;
+  return idle < request->rounded ? tide__round_up(request->rounded - idle, growth->unit) : 0;
+}
+
 // False if it would take more than `most` bytes; without a part of the top if the others are enough.
 static bool grow_begin_locked(const tide__request* request, tide__segment* segment,
                               const tide__growth* growth, uint64_t most, growing* out) {
-  const uint64_t unit = tide__home_unit(request->device);
   out->hole = top_hole_locked(request->device, segment->home, growth->can_wait);
   out->ahead = out->fresh = NULL;
-  const uint64_t idle = out->hole != NULL ? out->hole->bytes : 0;
-  uint64_t missing = idle < request->rounded ? tide__round_up(request->rounded - idle, unit) : 0;
+  uint64_t missing = missing_bytes(request, growth, out->hole);
   if (missing > most || missing > segment->home->top->bytes) return false;
   if (out->hole != NULL) tide__free_index_take_locked(out->hole);
   if (missing > 0) out->ahead = tide__ahead_take_locked(request->device, segment, missing);
@@ -84,15 +89,13 @@ static bool grow_begin_locked(const tide__request* request, tide__segment* segme
 
 uint64_t tide__home_missing(const tide__request* request, const tide__growth* growth) {
   const tide__segment* const segment = request->lane->homes[request->kind];
-  uint64_t idle = 0;
+  const tide__block* hole = NULL;
   tide__mutex_lock(&request->lane->lock);
-  if (segment != NULL && segment->home->top != NULL) {
-    const tide__block* const hole = top_hole_locked(request->device, segment->home, growth->can_wait);
-    if (hole != NULL) idle = hole->bytes;
-  }
+  if (segment != NULL && segment->home->top != NULL)
+    hole = top_hole_locked(request->device, segment->home, growth->can_wait);
+  const uint64_t missing = missing_bytes(request, growth, hole);
   tide__mutex_unlock(&request->lane->lock);
-  return idle < request->rounded ? tide__round_up(request->rounded - idle, tide__home_unit(request->device))
-                                 : 0;
+  return missing;
 }
 
 static void grow_give_up(tide_device_cache* device, tide__segment* segment, const growing* g) {
@@ -115,8 +118,7 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
   tide_device_cache* const device = request->device;
   tide__segment* segment = NULL;
   growing g = { NULL, NULL, NULL };
-  TIDE_TRY(
-      tide__home_with_room(request, tide__round_up(request->rounded, tide__home_unit(device)), &segment));
+  TIDE_TRY(tide__home_with_room(request, tide__round_up(request->rounded, growth->unit), &segment));
   if (!tide__lane_lock_with_spares(device, request->lane)) return TIDE_ERR_NO_MEMORY;
   const bool has_begun = grow_begin_locked(request, segment, growth, most, &g);
   tide__mutex_unlock(&request->lane->lock);

@@ -154,9 +154,7 @@ tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, 
   return block_give(device, block, target, true, context);
 }
 
-void tide__home_give_unused(tide_device_cache* device, tide__block* block,
-                            const tide__call_context* context) {
-  const tide_error before = *tide_last_error();
-  tide__ignore(block_give(device, block, 0, false, context));
-  tide__error_restore(&before);
+tide_status tide__home_give_unused(tide_device_cache* device, tide__block* block,
+                                   const tide__call_context* context) {
+  return block_give(device, block, 0, false, context);
 }

@@ -12,6 +12,8 @@
 // A stream does not wait for work of another that has not passed, as long as new memory within
 // tide_wait_slack above that would do instead.
 //
+// A program whose sizes never repeat would make views all the time. Its slack becomes wider: see hurry.c.
+//
 // Apart from tide_stitch_share, no decision depends on the clock. So the memory of a program that repeats
 // itself stops growing.
 //
@@ -19,6 +21,7 @@
 // because the memory that a graph was captured with must stay where it is.
 #include "device/segment/virtual.h"
 #include "device/tide/giving.h"
+#include "device/tide/hurry.h"
 #include "device/tide/lasting.h"
 #include "device/tide/parking.h"
 #include "device/tide/tide.h"
@@ -110,10 +113,26 @@ static uint64_t limit_left(const tide__request* request) {
   return tide__min(limit == TIDE_NO_LIMIT ? UINT64_MAX : left, tide__budget_room(device, request->pool));
 }
 
+// How much may be reserved above the peak, as a fraction of it.
+static double slack_of(const tide__request* request) {
+  return tide__is_hurried(request) ? request->options->tide_most_slack : request->options->tide_slack;
+}
+
+// A handle that is made in a hurry is such a part of what may be reserved above the peak.
+enum { HURRY_PARTS = 20 };
+
+// Large handles, unless there is no memory for that.
+static void growth_hurry(const tide__request* request, uint64_t slack, tide__growth* growth) {
+  const uint64_t unit = tide__home_unit(request->device);
+  const uint64_t bytes = tide__max(growth->handle_bytes, slack / HURRY_PARTS / unit * unit);
+  if (tide__round_up(request->rounded, bytes) <= growth->limit_left)
+    growth->handle_bytes = growth->unit = bytes;
+}
+
 // Would new memory within the second slack serve the request, so that no stream has to wait?
 static bool growth_would_do(const tide__request* request, const tide_level* level) {
   tide_device_cache* const device = request->device;
-  const double slack = request->options->tide_slack + request->options->tide_wait_slack;
+  const double slack = slack_of(request) + request->options->tide_wait_slack;
   const uint64_t left = difference(level->peak + (uint64_t)((double)level->peak * slack), level->reserved);
   const uint64_t needed = tide__round_up(request->rounded, tide__home_unit(device));
   return request->options->tide_wait_slack > 0 && needed <= tide__min(left, limit_left(request));
@@ -139,14 +158,18 @@ static tide__growth growth_of(const tide__request* request, patience how) {
     (void)tide__ahead_give(device, &request->context);
   const bool is_small = request->kind == TIDE__SMALL;
   const tide_level level = level_with(request);
-  const uint64_t slack = (uint64_t)((double)level.peak * request->options->tide_slack);
+  if (tide__is_hurried(request)) (void)tide__stitch_begin(request);
+  const uint64_t slack = (uint64_t)((double)level.peak * slack_of(request));
+  const uint64_t unit = tide__home_unit(device);
   tide__growth growth = {
     .look = ++device->looks,
-    .handle_bytes = is_small ? tide__home_unit(device) : handle_bytes(request, level.peak),
+    .handle_bytes = is_small ? unit : handle_bytes(request, level.peak),
+    .unit = unit,
     .slack_left = difference(level.peak + slack, level.reserved),
     .idle_left = idle_left(request, &level, slack),
     .limit_left = limit_left(request),
   };
+  if (tide__is_hurried(request)) growth_hurry(request, slack, &growth);
   growth.can_wait = can_wait_for_others(request, &level, how, &growth.avoids_waits);
   return growth;
 }
@@ -270,11 +293,6 @@ static tide_status flush_if_due(tide__request* request, tide__block** out) {
   return tide_search(request, out);
 }
 
-static bool may_stitch(const tide__request* request) {
-  return request->kind == TIDE__LARGE && request->pool == &request->device->default_pool &&
-         !request->is_capturing;
-}
-
 // Makes memory at home, ready to be handed out.
 static tide_status grow(tide__request* request, const tide__growth* growth, uint64_t most,
                         tide__block** out) {
@@ -286,51 +304,34 @@ static tide_status grow(tide__request* request, const tide__growth* growth, uint
   return *out != NULL ? prepare_at_gate(request, growth->can_wait ? WAITS : AVOIDS_WAITS, out) : TIDE_OK;
 }
 
-// Views may take a share of the time in any window of this length.
-#define STITCH_WINDOW_NS 20e9
-
-// The machine's time, or 0: is making views bounded at all?
-static uint64_t stitch_clock(const tide__request* request) {
-  uint64_t now_ns = 0;
-  if (request->options->tide_stitch_share >= 1) return 0;
-  const tide_error before = *tide_last_error();
-  if (tide_machine_clock(request->device->machine, &now_ns) != TIDE_OK) tide__error_restore(&before);
-  return now_ns;
+// Makes memory in large handles, in the place of small ones that are idle.
+static tide_status recast(tide__request* request, const tide__growth* growth, tide__block** out) {
+  const uint64_t most = tide__min(growth->slack_left, growth->limit_left);
+  const uint64_t missing = difference(tide__round_up(request->rounded, growth->unit), most);
+  if (missing == 0 || !tide__recast(request, growth->unit, missing)) return TIDE_OK;
+  return grow(request, growth, most + missing, out);
 }
 
-// May time be spent on another view? What is left grows with the time, up to what a whole window allows.
-static bool stitch_has_time(const tide__request* request, uint64_t now_ns) {
-  tide_device_cache* const device = request->device;
-  const double share = request->options->tide_stitch_share;
-  if (now_ns == 0) return true;
-  const uint64_t passed_ns = device->stitch_clock_ns != 0 ? difference(now_ns, device->stitch_clock_ns)
-                                                          : (uint64_t)STITCH_WINDOW_NS;
-  const double left = device->stitch_ns_left + share * (double)passed_ns;
-  device->stitch_ns_left = left < share * STITCH_WINDOW_NS ? left : share * STITCH_WINDOW_NS;
-  device->stitch_clock_ns = now_ns;
-  return device->stitch_ns_left > 0;
-}
-
-// Time since then was spent on views.
-static void stitch_spend(const tide__request* request, uint64_t begin_ns) {
-  const uint64_t end_ns = stitch_clock(request);
-  if (end_ns > begin_ns) request->device->stitch_ns_left -= (double)(end_ns - begin_ns);
+static tide_status stitch(tide__request* request, const tide__growth* growth, tide__block** out) {
+  if (tide__is_hurried(request)) TIDE_TRY(recast(request, growth, out));
+  if (*out != NULL) return TIDE_OK;
+  tide_status status = tide__view_make(request, growth, out);
+  if (status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context))
+    status = tide__view_make(request, growth, out);
+  TIDE_TRY(status);
+  return *out != NULL ? prepare_at_gate(request, growth->can_wait ? WAITS : AVOIDS_WAITS, out) : TIDE_OK;
 }
 
 // Stitches, if there is time for it; else makes memory as far as the limit allows.
 static tide_status rung_stitch(tide__request* request, tide__growth* growth, tide__block** out) {
   growth->slack_left -= tide__min(growth->slack_left, tide__ahead_release(request->device, request->lane));
-  const uint64_t begin_ns = stitch_clock(request);
-  if (!stitch_has_time(request, begin_ns)) {
+  const uint64_t begin_ns = tide__stitch_begin(request);
+  if (tide__is_hurried(request) && request->device->hurry_ns_left <= 0) {
     TIDE_TRY(grow(request, growth, growth->limit_left, out));
     if (*out != NULL) return TIDE_OK;
   }
-  tide_status status = tide__view_make(request, growth, out);
-  if (status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context))
-    status = tide__view_make(request, growth, out);
-  if (status == TIDE_OK && *out != NULL)
-    status = prepare_at_gate(request, growth->can_wait ? WAITS : AVOIDS_WAITS, out);
-  stitch_spend(request, begin_ns);
+  const tide_status status = stitch(request, growth, out);
+  tide__stitch_end(request, begin_ns);
   return status;
 }
 
@@ -350,11 +351,11 @@ static void make_way(const tide__request* request, const tide__growth* growth) {
   const uint64_t left = tide__max(growth->slack_left, growth->idle_left);
   if (missing <= left || missing > growth->limit_left || !may_make_way(request)) return;
   const tide_error before = *tide_last_error();
-  const uint64_t begin_ns = stitch_clock(request);
-  if (!stitch_has_time(request, begin_ns)) return;
+  const uint64_t begin_ns = tide__stitch_begin(request);
+  if (begin_ns != 0 && request->device->stitch_ns_left <= 0) return;
   tide_status status = tide__reclaim_homes(request->device, missing - left, &request->context);
   if (status != TIDE_OK) tide__error_restore(&before);
-  stitch_spend(request, begin_ns);
+  tide__stitch_end(request, begin_ns);
 }
 
 // In a private pool, and in a capture.
@@ -365,7 +366,7 @@ static tide_status make_in_place(tide__request* request, const tide__growth* gro
 
 // Makes memory, or stitches what is idle; where that must not be, only makes memory.
 static tide_status make(tide__request* request, tide__growth* growth, tide__block** out) {
-  if (!may_stitch(request)) return make_in_place(request, growth, out);
+  if (!tide__may_stitch(request)) return make_in_place(request, growth, out);
   if (growth->idle_left != 0)
     TIDE_TRY(grow(request, growth, tide__min(growth->idle_left, growth->limit_left), out));
   if (*out != NULL) return TIDE_OK;

@@ -45,6 +45,7 @@ uint64_t tide__tcache_count(tide_device_cache* device);
 typedef struct tide__growth {
   uint64_t look;  // its number: one survey serves all steps that follow, while idle memory stays the same
   uint64_t handle_bytes;
+  uint64_t unit;  // new memory is a multiple of it
   uint64_t slack_left;
   uint64_t idle_left;  // the same for a small program, before a view is used
   uint64_t limit_left;
@@ -136,6 +137,13 @@ void tide__view_block_end_locked(tide_device_cache* device, tide__block* block,
                                  const tide__call_context* context);
 // The handles under a block in a view, from an offset there.
 tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t bytes);
+
+// ---------------------------------------------------------------------------------------------------
+// recast.c: larger handles in the place of smaller ones
+
+// Gives back at least `bytes` of handles that are smaller than `least`, wholly idle, and used by no work any
+// more. False if there are not so many, or if that fails.
+bool tide__recast(const tide__request* request, uint64_t least, uint64_t bytes);
 
 // ---------------------------------------------------------------------------------------------------
 // addresses.c: addresses of views

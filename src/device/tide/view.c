@@ -9,6 +9,7 @@
 // The caller has the gate.
 #include "device/tide/view.h"
 
+#include "device/tide/hurry.h"
 #include "device/tide/lasting.h"
 
 #define VIEW_WINDOW_BYTES ((uint64_t)64 << 20)
@@ -191,7 +192,8 @@ static bool view_find_run(const tide__survey* survey, const tide__segment* segme
 
 static tide__segment* view_find_locked(const tide__request* request, uint64_t* out_offset) {
   const uint64_t bytes = request->rounded;
-  const uint64_t most = bytes + bytes / 4 + VIEW_WINDOW_BYTES;
+  const uint64_t window = bytes + bytes / 4 + VIEW_WINDOW_BYTES;
+  const uint64_t most = tide__is_hurried(request) ? UINT64_MAX : window;
   TIDE_LIST_EACH(it, &request->lane->segments) {
     tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
     const bool fits = segment->bytes >= bytes && segment->bytes <= most && segment->view != NULL &&
