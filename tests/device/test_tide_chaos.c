@@ -132,6 +132,22 @@ T_TEST(test_tide__chaos_costs_little_time_and_little_memory) {
   chaos_end(&c);
 }
 
+// However much of what is reserved is live: apart from the parts of handles that blocks leave idle.
+T_TEST(test_tide__memory_is_bounded_in_any_chaos) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    static chaos c;
+    chaos_begin(&c, "policy:tide");
+    c.random += seed;
+    c.least = (double)(seed % 3 + 1) / 3;
+    c.call_ns = 5 * CALL_NS;
+
+    chaos_run(&c, 20000);
+
+    T_LE(0.8, in_use(&c));
+    chaos_end(&c);
+  }
+}
+
 // It has not come to rest, but what it holds for itself has.
 T_TEST(test_tide__its_own_memory_is_flat_in_chaos) {
   static chaos c;

@@ -489,6 +489,8 @@ static bool do_configure(model* s, const op* o) {
   options.tide_ahead = s->options.tide_ahead;
   if (o->value % 2 == 0) options.tide_slack = (double)(o->number % 100) / 1000;
   if (o->value % 8 == 1) options.tide_stitch_share = (double)(o->number % 10) / 100;
+  if (o->value % 8 == 3) options.tide_stitch_share = 0;  // always in a hurry
+  if (o->value % 8 == 3) options.tide_most_slack = (double)(o->number % 3) / 2;
   if (o->value % 4 == 2) options.tide_floor_bytes = o->number % 64 * MIB;
   if (o->other % 8 == 0) options.tide_least_handle_bytes = 4 * MIB;
   return configure(s, &options);
