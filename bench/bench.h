@@ -20,9 +20,9 @@
 
 // Every benchmark, in the order they run.
 // clang-format off
-#define BENCH_MAP(X)                                                                                        \
-  X(machine) X(device) X(budget) X(range) X(pinned) X(pages) X(locks) X(format) X(plan) X(profile) X(graph) \
-  X(tensors)
+#define BENCH_MAP(X)                                                                                      \
+  X(machine) X(device) X(chaos) X(budget) X(range) X(pinned) X(pages) X(locks) X(format) X(plan)          \
+  X(profile) X(graph) X(tensors)
 // clang-format on
 
 typedef struct bench bench;  // one run of the program: what was asked for and how rows are written
