@@ -263,8 +263,8 @@ typedef struct tide__lane {
   tide__use* spare_uses;
   tide__tally tally;
   uint32_t number;          // lanes of a pool are numbered in the order in which they are made
-  tide__segment* homes[2];  // the newest of each kind, or NULL; with the gate
-  size_t view_count;        // likewise
+  tide__segment* homes[2];  // the newest of each kind, or NULL; they change with the gate and the lock
+  size_t view_count;        // with the gate
   bool is_held;             // locked together with other lanes by the thread that has the gate; likewise
   uint64_t wanted;          // the mark of this lane that another lane is about to wait for; likewise
   tide__marks marks;

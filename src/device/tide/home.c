@@ -160,11 +160,17 @@ static void home_free(tide_device_cache* device, tide__home* home) {
   tide__heap_release(device->heap, home, 1, sizeof *home);
 }
 
+static void lane_set_home(tide__lane* lane, int kind, tide__segment* home) {
+  tide__mutex_lock(&lane->lock);
+  lane->homes[kind] = home;
+  tide__mutex_unlock(&lane->lock);
+}
+
 static void home_forget(tide_device_cache* device, tide__segment* segment) {
   tide__ahead_forget(device, segment);
   tide__list_unlink(&segment->home->link);
   for (int i = 0; i < 2; i++) {
-    if (segment->lane->homes[i] == segment) segment->lane->homes[i] = NULL;
+    if (segment->lane->homes[i] == segment) lane_set_home(segment->lane, i, NULL);
   }
   home_free(device, segment->home);
 }
@@ -263,7 +269,7 @@ static tide_status home_make(const tide__request* request, uint64_t least_bytes)
     return status;
   }
   if (!segment->is_small) tide__list_append(&device->homes, &segment->home->link);
-  request->lane->homes[request->kind] = segment;
+  lane_set_home(request->lane, request->kind, segment);
   return TIDE_OK;
 }
 
