@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Programs whose sizes never repeat, on the dry machine: the time of driver calls for an allocation, and how
-// much of the reserved memory is in use at the peaks. Between two allocations pass 20 us, about what Python
-// needs. The time is virtual, so that the rows are the same on every computer. pytorch/bench/chaos.py runs
-// such loads on a GPU.
+// Programs without a pattern of sizes, on the dry machine: the time of driver calls for an allocation, and
+// how much of the reserved memory is in use at the peaks. Between two allocations pass 20 us, about what
+// Python needs. The time is virtual, so that the rows are the same on every computer. pytorch/bench/chaos.py
+// runs such loads on a GPU.
 #include <stdio.h>
 #include <string.h>
 

@@ -113,7 +113,8 @@ typedef struct tide_device_options {
   // How much may be reserved above the peak use before idle memory is stitched, as a fraction of the peak
   // [tide_slack]; 0 to 1.
   double tide_slack;
-  // The sizes of the smallest and of the largest handle of physical memory; multiples of 2 MiB.
+  // The sizes of the smallest and of the largest handle of physical memory; multiples of 2 MiB. If sizes
+  // never repeat, handles may be larger: see tide_most_slack.
   uint64_t tide_least_handle_bytes;  // [tide_least_handle_mb]
   uint64_t tide_most_handle_bytes;   // [tide_most_handle_mb]
   // The fraction of the time that stitching may take, in bursts of up to 20 s times this fraction. Beyond it,
@@ -143,7 +144,7 @@ typedef struct tide_device_options {
   bool tide_ahead;
   // How much may be reserved above the peak use, as a fraction of the peak, once stitching has taken its
   // share of the time. If it takes half of the time even so, more is reserved [tide_most_slack]; 0 to 1.
-  // Up to tide_slack: stitching may take any time.
+  // A value of at most tide_slack removes the limit on the time of stitching.
   double tide_most_slack;
 } tide_device_options;
 // clang-format off
@@ -356,10 +357,10 @@ TIDE_API char* tide_size_text(uint64_t bytes, char text[TIDE_SIZE_TEXT]);
 // Pools: memory apart from the default pool
 //
 // A pool exists while it has a user, an open scope, or blocks that are handed out. When it has none of
-// these, the next trim removes it. With the policy tide it gives its idle memory back when its last user
-// goes: unless a scope is open that is not a region, tide_device_pool_drop() waits for the work that may use
-// it. So tide_device_pool_new(), _begin(), _end(), _drop() and tide_device_trim() leave nothing behind. A
-// graph that will use memory of its capture is a user: call tide_device_pool_retain().
+// these, the next trim removes it. So tide_device_pool_new(), _begin(), _end(), _drop() and
+// tide_device_trim() leave nothing behind. A graph that will use memory of its capture is a user: call
+// tide_device_pool_retain(). With the policy tide, a pool gives its idle memory back when its last user goes:
+// unless a scope is open that is not a region, tide_device_pool_drop() waits for the work that may use it.
 //
 // A scope sends requests to a pool. While any scope of an allocator is open that is not a region, the
 // allocator behaves as inside a capture: it does not poll, does not give memory back to find some, and
@@ -733,8 +734,8 @@ typedef struct tide_device_stats {
   tide_stat parked_bytes[TIDE_STAT_KINDS];
   // Reserved memory that was made before a request needed it: see tide_ahead.
   tide_stat ahead_bytes;
-  int64_t num_ahead_handles;  // made so far, and
-  int64_t ahead_ns;           // the time of the machine that the helper took, which is not of a request
+  int64_t num_ahead_handles;  // handles that were made ahead so far
+  int64_t ahead_ns;           // time of the driver calls for them
 } tide_device_stats;
 #define TIDE_DEVICE_STATS_INIT TIDE_SIZED(tide_device_stats)
 

@@ -198,8 +198,8 @@ typedef struct tide_replay_result {
   // modelled: its calls are among driver_calls, but their cost is here instead of in driver_ns.
   uint64_t ahead_ns;
   uint64_t ahead_ns_by_tenth[TIDE_REPLAY_TENTHS];
-  uint64_t ahead_handles;  // made so
-  uint64_t peak_ahead;     // peak of bytes that were held so; they are in peak_reserved
+  uint64_t ahead_handles;  // handles that were made ahead
+  uint64_t peak_ahead;     // most bytes that were held ahead at once; they are in peak_reserved
 } tide_replay_result;
 #define TIDE_REPLAY_RESULT_INIT TIDE_SIZED(tide_replay_result)
 

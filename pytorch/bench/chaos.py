@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""Programs whose sizes never repeat: time and memory of each allocator, and of `tide` over tide_most_slack.
+"""Programs without a fixed pattern of sizes: time and memory of each allocator, and of `tide` over tide_most_slack.
 
     chaos.py [--loads L,L] [--requests N] [--slacks S,S] [--repeats R] [--out FILE]
 

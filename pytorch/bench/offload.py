@@ -7,10 +7,10 @@
 Two jobs: `generate` makes tokens one by one, and the bus is what takes time; `read` passes 8192 tokens at once, and the
 layers compute about as long as the bus copies. Both run in these ways:
 
-    in place    PyTorch's allocator, without a budget: the answers that all others must give bit for bit
+    in place    PyTorch's allocator, without a budget: the answers that `tide` must give bit for bit
     hooks       each layer is copied from pinned memory before it computes, and dropped after it, as offloading tools do
     split       the same, but as many layers as fit stay in place
-    pageable    hooks, and memory that is not pinned
+    pageable    hooks, and memory that is not pinned; one pass only
     tide        Tidemark: the layers yield, with a budget for all of them
 
 The bound of a pass is the longer of two times: that of the layers in place, and that of copying what does not fit at the
