@@ -32,7 +32,7 @@ tide_status tide__pages_map(tide_machine* machine, uint64_t bytes, uint64_t* out
   *out = 0;
   if (tide__pages_exist(machine)) TIDE_TRY(require_room(bytes));
   const int error = tide__pages_exist(machine) ? tide__sys_map_sparse(bytes, alignment, out)
-                                        : tide__sys_reserve(bytes, alignment, 0, out);
+                                               : tide__sys_reserve(bytes, alignment, 0, out);
   if (error != 0) {
     return TIDE_FAIL_NATIVE(TIDE_ERR_NO_MEMORY, error, "pinned pages: cannot map %llu bytes",
                             (unsigned long long)bytes);
