@@ -83,6 +83,10 @@ static quota_sums sums_locked(tide_quota* quota) {
   return sums;
 }
 
+static uint64_t sums_without_claims(const quota_sums* sums, bool is_guaranteed) {
+  return is_guaranteed ? sums->used : sums->kept_unclaimed;
+}
+
 static void claim_set_locked(tide_quota* quota, uint64_t bytes) {
   tide__quota_set_locked(quota, TIDE__WORD_CLAIM, bytes);
   tide__quota_set_locked(quota, TIDE__WORD_COPY, bytes);
@@ -94,8 +98,9 @@ static void used_settle_locked(tide_quota* quota, uint64_t used) {
 }
 
 // A take within the guarantee needs memory that is free. One beyond it also leaves the guarantees of others.
-// If only claims are in the way, the member in the lowest slot keeps its claim and looks again; the others
-// withdraw theirs for a moment. So one of them gets on.
+// A member looks before it claims: a process that was stopped while it waits must not keep a claim to what it
+// cannot have. If only claims are in the way, the member in the lowest slot keeps its claim and looks again;
+// the others withdraw theirs for a moment. So one of them gets on.
 tide__quota_fit tide__quota_try_locked(tide_quota* quota, uint64_t bytes, uint64_t* out_missing) {
   const uint64_t before = quota->own[TIDE__WORD_USED];
   const uint64_t after = tide__quota_units_up(quota->used_bytes + bytes);
@@ -104,24 +109,27 @@ tide__quota_fit tide__quota_try_locked(tide_quota* quota, uint64_t bytes, uint64
   *out_missing = 0;
   if (bytes == 0) return TIDE__QUOTA_FITS;
   if (after > quota->total || (limit != TIDE__QUOTA_UNLIMITED && after > limit)) return TIDE__QUOTA_OVER;
+  const uint64_t room = quota->total - after;
   for (uint32_t times = 0;; times++) {
-    claim_set_locked(quota, after);
-    const quota_sums sums = sums_locked(quota);
+    quota_sums sums = sums_locked(quota);
+    if (sums_without_claims(&sums, is_guaranteed) <= room) {
+      claim_set_locked(quota, after);
+      sums = sums_locked(quota);
+    }
     const uint64_t others = is_guaranteed ? sums.held : sums.kept;
-    if (others <= quota->total - after) {
+    if (others <= room) {
       quota->used_bytes += bytes;
       used_settle_locked(quota, after);
       return TIDE__QUOTA_FITS;
     }
-    const uint64_t settled = is_guaranteed ? sums.used : sums.kept_unclaimed;
-    const bool is_conflict = settled <= quota->total - after && times < CONFLICT_TRIES;
+    const bool is_conflict = sums_without_claims(&sums, is_guaranteed) <= room && times < CONFLICT_TRIES;
     if (!is_conflict || sums.first_claim < tide__load_relaxed(&quota->slot)) claim_set_locked(quota, before);
     if (is_conflict) {
       tide__wait_a_moment(times);
       continue;
     }
-    *out_missing = others - (quota->total - after);
-    if (!is_guaranteed && sums.guaranteed > quota->total - after) return TIDE__QUOTA_HOPELESS;
+    *out_missing = others - room;
+    if (!is_guaranteed && sums.guaranteed > room) return TIDE__QUOTA_HOPELESS;
     return TIDE__QUOTA_FULL;
   }
 }

@@ -350,6 +350,39 @@ T_TEST(test_processes__a_stopped_waiter_is_passed_over) {
   ledger_end();
 }
 
+// A waiter claims nothing that it cannot have: wherever it is stopped, those that go before it may have it.
+T_TEST(test_processes__a_waiter_claims_nothing) {
+  tide_quota_options options = member_options(ledger_path());
+  tide_quota* a = NULL;
+  options.priority = 1;
+  T_OK(tide_quota_join(&options, &a));
+  T_OK(tide_quota_take(a, 80 * MIB));
+  const pid_t child = fork();
+  if (child == 0) {
+    tide_quota_options own_options = member_options(ledger_path());
+    tide_quota* own = NULL;
+    own_options.wait_ns = (uint64_t)3600 * 1000000000;
+    T_OK(tide_quota_join(&own_options, &own));
+    T_OK(tide_quota_take(own, 30 * MIB));
+    _exit(1);
+  }
+  T_WAIT(ledger_look(ledger_path()).count == 2 && ledger_look(ledger_path()).members[1].wanted_bytes > 0);
+  t_rng rng = t_rng_new(78);
+  for (uint64_t i = 0; i < t_scaled(2000); ++i) {
+    T_OK(tide_quota_give(a, MIB));  // wakes the child
+    for (volatile uint64_t spins = t_rng_below(&rng, 20000); spins > 0; spins = spins - 1) continue;
+    T_EQ(kill(child, SIGSTOP), 0);
+    T_EQ(waitpid(child, NULL, WUNTRACED), child);
+    T_OK(tide_quota_take_now(a, 21 * MIB));
+    T_OK(tide_quota_give(a, 20 * MIB));
+    T_EQ(kill(child, SIGCONT), 0);
+  }
+  T_EQ(kill(child, SIGKILL), 0);
+  T_EQ(waitpid(child, NULL, 0), child);
+  tide_quota_leave(a);
+  ledger_end();
+}
+
 // A member that waits notices the death of another, which wakes nobody.
 T_TEST(test_processes__a_waiting_member_gets_what_a_dead_one_held) {
   tide_quota_options options = member_options(ledger_path());
