@@ -18,11 +18,14 @@ struct bench {
   bool is_json;
 };
 
-uint64_t bench_now(void) {
+static uint64_t clock_ns(clockid_t clock) {
   struct timespec now;
-  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  (void)clock_gettime(clock, &now);
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
+
+uint64_t bench_now(void) { return clock_ns(CLOCK_MONOTONIC); }
+uint64_t bench_processor_now(void) { return clock_ns(CLOCK_PROCESS_CPUTIME_ID); }
 
 static int double_compare(const void* a, const void* b) {
   const double x = *(const double*)a;

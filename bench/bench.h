@@ -48,8 +48,10 @@ double bench_ns(const bench_job* job);
 // first begin to the last end. The caller only waits, and so takes no processor from them.
 uint64_t bench_team_ns(const bench_job* job, void* const* users, size_t threads, int repeats);
 
-// The system's clock in ns, and the median of some values (which are sorted in place).
+// The system's clock and the processor time of the process in ns, and the median of some values (which are
+// sorted in place).
 uint64_t bench_now(void);
+uint64_t bench_processor_now(void);
 double bench_median(double* values, size_t count);
 
 // Writes a result; `peer` names whose it is when it is not ours.

@@ -11,7 +11,6 @@
 #include "base/error.h"
 
 #define REHEARSAL_BOXES 2000u
-#define REHEARSAL_ROUNDS 60u  // at most, and no more work than a few whole passes
 #define REHEARSAL_FIRST 1e5f  // above any priority of a mix
 
 typedef struct rehearsal_work {
@@ -135,8 +134,7 @@ static tide_status rehearsal_play(rehearsal_work* work, int64_t goal, tide__thre
       tide__squeaky_wheel_init(&wheel, &work->model, &work->part, work->whole->chains[0].random, heap);
   if (status == TIDE_OK) {
     rehearsal_prepare(work, &wheel);
-    const uint32_t fair = work->whole->count / wheel.count / 2 + 1;
-    const uint32_t rounds = fair < REHEARSAL_ROUNDS ? fair : REHEARSAL_ROUNDS;
+    const uint32_t rounds = work->whole->count / wheel.count / 2 + 1;  // no more work than a few whole passes
     tide__squeaky_wheel_run(&wheel, goal - work->ground, rounds, threads, budget);
     *out_found = wheel.height <= goal - work->ground;
     if (*out_found) rehearsal_hand_over(work, &wheel);
