@@ -141,14 +141,17 @@ typedef struct tide__home {
 // Memory that is made before a request needs it, by a helper thread or, on the dry machine, at the end of the
 // request that grew: see tide/ahead.c. Touched with the gate, but for the last two.
 typedef struct tide__ahead_memory {
-  uint64_t bytes;              // in all homes
-  struct tide__segment* home;  // that grew last; NULL: there is nothing to do
-  uint64_t handle_bytes;       // that its growth chose
-  uint64_t most_reserved;      // nothing is made above it, because memory was short there; 0: it never was
-  struct tide__memo* memo;     // owned; what the last run had; NULL: unknown, or over
-  bool is_modelled;            // the machine is dry: requests do the work of the helper
-  bool is_threadless;          // there is no thread for it
-  bool is_running;             // there is one
+  uint64_t bytes;                   // in all homes
+  struct tide__segment* home;       // that grew last; NULL: there is nothing to do
+  uint64_t handle_bytes;            // that its growth chose
+  struct tide__segment* late_home;  // where handles of views are not mapped yet; NULL: nowhere
+  uint64_t late_from;               // from this address
+  uint64_t late_to;                 // to this one
+  uint64_t most_reserved;   // nothing is made above it, because memory was short there; 0: it never was
+  struct tide__memo* memo;  // owned; what the last run had; NULL: unknown, or over
+  bool is_modelled;         // the machine is dry: requests do the work of the helper
+  bool is_threadless;       // there is no thread for it
+  bool is_running;          // there is one
   pthread_t thread;
   tide__atomic_u32 calls;  // how often it was called
   tide__atomic_u32 is_ending;

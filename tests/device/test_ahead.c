@@ -68,6 +68,31 @@ MACHINE_TEST_OVER(test_ahead__a_request_that_takes_it_does_not_wait_for_the_driv
   tide_device_free(d);
 }
 
+// Makes a view whose last 10 MiB are new, and have their place at home behind `blocks[2]`.
+static tide_block take_view(tide_device_cache* d, tide_block blocks[3]) {
+  for (int i = 0; i < 3; i++) blocks[i] = take(d, NULL, 20 * MIB);
+  give(d, blocks[0]);
+  const tide_block view = take(d, NULL, 30 * MIB);
+  T_EQ(current(d, reserved_bytes), 70 * MIB);
+  return view;
+}
+
+// The new handles of a view are mapped at home by the helper, so that a request for them there does not wait.
+MACHINE_TEST_OVER(test_ahead__new_handles_of_a_view_are_mapped_at_home, machine_dry) {
+  tide_block blocks[3];
+  tide_device_cache* const d = device_with(m, AHEAD ",tide_slack:0");
+  const tide_block view = take_view(d, blocks);
+  T_CHECK(counter(d, ahead_ns) > 0);
+  T_EQ(counter(d, num_ahead_handles), 0);
+  give(d, view);
+  const tide_call_stats before = tide_machine_call_stats(m, TIDE_CALL_ANY);
+  const tide_block last = take(d, NULL, 10 * MIB);
+  T_PTR_EQ(last.address, bytes_of(blocks[2]) + 20 * MIB);
+  T_EQ(tide_machine_call_stats(m, TIDE_CALL_ANY).calls, before.calls);
+  device_expect_valid(d);
+  tide_device_free(d);
+}
+
 MACHINE_TEST_OVER(test_ahead__ends_with_the_growth, machine_dry) {
   tide_device_cache* const d = device_with(m, AHEAD);
   tide_block blocks[16];
@@ -205,6 +230,32 @@ MACHINE_TEST_OVER(test_ahead__faults_of_its_calls_are_nobodys_errors, machine_dr
       T_CHECK(ahead_of(d) > 0);
       device_expect_valid(d);
       tide_device_free(d);
+    }
+  }
+}
+
+// A handle of a view that the helper could not map at home is mapped by the request that needs it.
+MACHINE_TEST_OVER(test_ahead__what_the_helper_does_not_map_a_request_maps, machine_dry) {
+  static const tide_call made[] = { TIDE_CALL_MAP, TIDE_CALL_SET_ACCESS };
+  const size_t before = free_bytes(m, 0);
+  for (size_t i = 0; i < 2; i++) {
+    tide_block blocks[3];
+    const uint64_t calls_of_view = i == 0 ? 15 : 1;  // of its 15 handles
+    for (uint64_t skip = 0; skip < 5; skip++) {
+      tide_device_cache* const d = device_with(m, AHEAD ",tide_slack:0");
+      for (int k = 0; k < 3; k++) blocks[k] = take(d, NULL, 20 * MIB);
+      give(d, blocks[0]);
+      fault_set(m, made[i], TIDE_ERR_MACHINE, calls_of_view + skip);
+      const tide_block view = take(d, NULL, 30 * MIB);
+      tide_machine_fault_clear(m);
+      give(d, view);
+      device_expect_valid(d);
+      const uint64_t maps = calls(m, TIDE_CALL_MAP);
+      (void)take(d, NULL, 10 * MIB);
+      T_EQ(calls(m, TIDE_CALL_MAP) - maps, 5 - skip);
+      device_expect_valid(d);
+      tide_device_free(d);
+      T_EQ(free_bytes(m, 0), before);
     }
   }
 }

@@ -192,6 +192,12 @@ static uint64_t work_bytes(tide_device_cache* device) {
   return home->top != NULL && home->top->bytes > bytes ? bytes : 0;
 }
 
+// Are there handles of views to map at home?
+static bool late_is_left(const tide_device_cache* device) {
+  const tide__segment* const segment = device->ahead.late_home;
+  return segment != NULL && !device->is_leaving && !tide__pool_is_away(segment->lane->pool);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // The work
 
@@ -245,21 +251,37 @@ static void memo_expire(tide_device_cache* device, const tide__call_context* con
   if (difference(clock_ns(device), memo->used_ns) >= MEMO_PATIENCE_NS) give_all(device, context);
 }
 
-// Makes one handle, if there is something to do. After a failure there is not, until a home grows again.
-static bool step(tide_device_cache* device, const tide__call_context* context) {
+// After a failure nothing is made, until a home grows again.
+static bool handle_step(tide_device_cache* device, uint64_t bytes, const tide__call_context* context) {
   tide__ahead_memory* const ahead = &device->ahead;
-  const uint64_t bytes = work_bytes(device);
-  if (bytes == 0) return false;
-  const tide_error before = *tide_last_error();
-  const uint64_t begin_ns = clock_ns(device);
   const tide_status status = handle_make(device, ahead->home, bytes, context);
-  count(device, begin_ns, status == TIDE_OK);
   if (status == TIDE_OK) memo_note(device, ahead->home, bytes);
   else ahead->home = NULL;
   if (status == TIDE_ERR_NO_MEMORY)
     ahead->most_reserved = tide__max(1, tide__load_relaxed(&device->reserved_bytes));
-  tide__error_restore(&before);
   return status == TIDE_OK;
+}
+
+// Maps one handle of a view at home. What cannot be mapped is left to the request that needs it.
+static bool late_step(tide_device_cache* device) {
+  tide__ahead_memory* const ahead = &device->ahead;
+  bool is_mapped = false;
+  const tide_status status =
+      tide__home_map_next(device, ahead->late_home, &ahead->late_from, ahead->late_to, &is_mapped);
+  if (status != TIDE_OK || !is_mapped) ahead->late_home = NULL;
+  return status == TIDE_OK && is_mapped;
+}
+
+// Makes or maps one handle, if there is something to do.
+static bool step(tide_device_cache* device, const tide__call_context* context) {
+  const uint64_t bytes = work_bytes(device);
+  if (bytes == 0 && !late_is_left(device)) return false;
+  const tide_error before = *tide_last_error();
+  const uint64_t begin_ns = clock_ns(device);
+  const bool is_done = bytes > 0 ? handle_step(device, bytes, context) : late_step(device);
+  count(device, begin_ns, is_done && bytes > 0);
+  tide__error_restore(&before);
+  return is_done;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -352,6 +374,17 @@ void tide__ahead_note(const tide__request* request, tide__segment* segment, uint
   ahead->handle_bytes = handle_bytes;
 }
 
+// Views are made of the newest handles, at the top of a home: most ranges follow each other.
+void tide__ahead_note_late(const tide__request* request, tide__segment* segment, uint64_t address,
+                           uint64_t bytes) {
+  tide__ahead_memory* const ahead = &request->device->ahead;
+  if (!request->options->tide_ahead || ahead->is_threadless) return;
+  const bool goes_on = ahead->late_home == segment;
+  ahead->late_from = goes_on ? tide__min(ahead->late_from, address) : address;
+  ahead->late_home = segment;
+  ahead->late_to = address + bytes;
+}
+
 void tide__ahead_go_on(const tide__request* request) {
   tide_device_cache* const device = request->device;
   tide__ahead_memory* const ahead = &device->ahead;
@@ -359,7 +392,7 @@ void tide__ahead_go_on(const tide__request* request) {
     while (step(device, &request->context)) continue;
     memo_expire(device, &request->context);
     ahead->home = NULL;
-  } else if (work_bytes(device) == 0) {
+  } else if (work_bytes(device) == 0 && !late_is_left(device)) {
     ahead->home = NULL;
   } else if (!ahead->is_running) {
     helper_start(device);

@@ -164,6 +164,16 @@ static tide_status handles_map_at_home(tide_device_cache* device, tide__handle* 
   return TIDE_OK;
 }
 
+tide_status tide__home_map_next(tide_device_cache* device, tide__segment* segment, uint64_t* inout_from,
+                                uint64_t to, bool* out_mapped) {
+  const tide__home* const home = segment->home;
+  size_t i = tide__handle_index_at(home, *inout_from);
+  while (i < home->count && home->handles[i]->address < to && home->handles[i]->is_mapped) i++;
+  *out_mapped = i < home->count && home->handles[i]->address < to;
+  *inout_from = *out_mapped ? tide__handle_end(home->handles[i]) : to;
+  return *out_mapped ? handles_map_at_home(device, &home->handles[i], 1) : TIDE_OK;
+}
+
 // Maps the handles under a block that are not mapped at home yet, run by run.
 static tide_status block_map_at_home(tide_device_cache* device, const tide__block* block) {
   const tide__home* const home = block->segment->home;

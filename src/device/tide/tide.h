@@ -89,6 +89,10 @@ bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes);
 // Makes this true for a BUSY block. *out_ready is false if other lanes may still use it and cannot be waited
 // for.
 tide_status tide__home_prepare(tide_device_cache* device, tide__block* block, bool can_wait, bool* out_ready);
+// Maps the next handle of a range that has its place in a home and is not mapped there, and moves the
+// beginning of the range behind it. *out_mapped is false if there is none.
+tide_status tide__home_map_next(tide_device_cache* device, tide__segment* segment, uint64_t* inout_from,
+                                uint64_t to, bool* out_mapped);
 // Updates whether the handles under a range are mapped and not used by other lanes.
 void tide__home_note_locked(tide_device_cache* device, tide__home* home, uint64_t address, uint64_t bytes);
 // Notes the last use of a range of a home by a lane.
@@ -109,6 +113,9 @@ void tide__ahead_fini(tide_device_cache* device);
 // `made` bytes are new.
 void tide__ahead_note(const tide__request* request, tide__segment* segment, uint64_t handle_bytes,
                       uint64_t made);
+// Notes that new handles of a view have their place in a home and are not mapped there.
+void tide__ahead_note_late(const tide__request* request, tide__segment* segment, uint64_t address,
+                           uint64_t bytes);
 void tide__ahead_go_on(const tide__request* request);
 // Takes whole handles at the top of a home for at least `bytes`, or all; BUSY, or NULL if there are none. And
 // adds a BUSY block of whole handles, just below the top and just behind what there is.
@@ -124,6 +131,7 @@ bool tide__ahead_give(tide_device_cache* device, const tide__call_context* conte
 // A home is about to go.
 static inline void tide__ahead_forget(tide_device_cache* device, const tide__segment* segment) {
   if (device->ahead.home == segment) device->ahead.home = NULL;
+  if (device->ahead.late_home == segment) device->ahead.late_home = NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -317,6 +317,7 @@ static tide__block* view_commit(stitching* s, const tide__growth* growth, new_vi
   if (n->plan.created > 0) {
     tide__mapped_tell(s->own.request, n->fresh_address, n->plan.created);
     tide__ahead_note(s->own.request, n->home, growth->handle_bytes, n->plan.created);
+    tide__ahead_note_late(s->own.request, n->home, n->fresh_address, n->plan.created);
   }
   return block;
 }
