@@ -128,6 +128,12 @@ uint64_t tide__ahead_of_memo(const tide_device_cache* device, const tide__lane* 
   return has_some ? segment->home->ahead->bytes : 0;
 }
 
+uint64_t tide__ahead_handle_bytes(tide_device_cache* device, const tide__lane* lane) {
+  const tide__memo_stream* const stream = tide__memo_stream_of(device->ahead.memo, lane);
+  const bool is_on = tide__device_options(device)->tide_ahead && !device->ahead.is_threadless;
+  return stream != NULL && is_on ? tide__memo_next(device, device->ahead.memo, stream) : 0;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // What there is to do
 
@@ -174,7 +180,7 @@ static uint64_t memo_room(tide_device_cache* device) {
 // The size of the next handle of a home, by the memo or by the last growth; 0: there is none.
 static uint64_t next_bytes(tide_device_cache* device, const tide__segment* segment) {
   tide__memo* const memo = device->ahead.memo;
-  const tide__memo_stream* const stream = tide__memo_stream_of(memo, segment);
+  const tide__memo_stream* const stream = tide__memo_stream_of(memo, segment->lane);
   const uint64_t wanted = stream != NULL ? tide__memo_next(device, memo, stream) : 0;
   if (wanted > 0 && wanted <= memo_room(device)) return wanted;
   return device->ahead.handle_bytes <= room_left(device) ? device->ahead.handle_bytes : 0;
@@ -235,7 +241,7 @@ static tide_status handle_make(tide_device_cache* device, tide__segment* segment
 // A home has got so many bytes more.
 static void memo_note(tide_device_cache* device, const tide__segment* segment, uint64_t bytes) {
   tide__memo* const memo = device->ahead.memo;
-  tide__memo_stream* const stream = tide__memo_stream_of(memo, segment);
+  tide__memo_stream* const stream = tide__memo_stream_of(memo, segment->lane);
   if (stream == NULL) return;
   stream->made += bytes;
   memo->left -= tide__min(memo->left, bytes);

@@ -39,8 +39,7 @@ void tide__memo_free(tide_device_cache* device, tide__memo* memo) {
 // ---------------------------------------------------------------------------------------------------
 // Using a memo
 
-tide__memo_stream* tide__memo_stream_of(tide__memo* memo, const tide__segment* home) {
-  const tide__lane* const lane = home->lane;
+tide__memo_stream* tide__memo_stream_of(tide__memo* memo, const tide__lane* lane) {
   if (memo == NULL || lane->pool->base.number != TIDE_POOL_DEFAULT || lane->is_unlisted) return NULL;
   for (size_t i = 0; i < memo->stream_count; i++) {
     if (memo->streams[i].number == lane->number) return &memo->streams[i];

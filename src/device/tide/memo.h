@@ -38,8 +38,8 @@ struct tide__memo {
 typedef struct tide__memo tide__memo;
 
 void tide__memo_free(tide_device_cache* device, tide__memo* memo);
-// The stream of a memo that a home belongs to; NULL: there is none.
-tide__memo_stream* tide__memo_stream_of(tide__memo* memo, const tide__segment* home);
+// The stream of a memo that a lane belongs to; NULL: there is none.
+tide__memo_stream* tide__memo_stream_of(tide__memo* memo, const tide__lane* lane);
 // The size of the next handle of a stream; 0: it has all that the memo says.
 uint64_t tide__memo_next(tide_device_cache* device, const tide__memo* memo, const tide__memo_stream* stream);
 

@@ -105,6 +105,13 @@ static uint64_t handle_bytes(const tide__request* request, uint64_t peak) {
   return tide__min(tide__max(least, tide__round_up(part, unit)), most);
 }
 
+// With a memo, the peak of the last run decides as well: before the first handle is made ahead, a request
+// makes its own.
+static uint64_t growth_handle_bytes(const tide__request* request, uint64_t peak) {
+  if (request->kind == TIDE__SMALL) return tide__home_unit(request->device);
+  return tide__max(handle_bytes(request, peak), tide__ahead_handle_bytes(request->device, request->lane));
+}
+
 // How much more may be reserved for a request: under the limit of the device, and by the budgets of tags.
 static uint64_t limit_left(const tide__request* request) {
   tide_device_cache* const device = request->device;
@@ -156,14 +163,13 @@ static tide__growth growth_of(const tide__request* request, patience how) {
   if (device->ahead.bytes > 0 &&
       limit_left(request) < tide__round_up(request->rounded, tide__home_unit(device)))
     (void)tide__ahead_give(device, &request->context);
-  const bool is_small = request->kind == TIDE__SMALL;
   const tide_level level = level_with(request);
   if (tide__is_hurried(request)) (void)tide__stitch_begin(request);
   const uint64_t slack = (uint64_t)((double)level.peak * slack_of(request));
   const uint64_t unit = tide__home_unit(device);
   tide__growth growth = {
     .look = ++device->looks,
-    .handle_bytes = is_small ? unit : handle_bytes(request, level.peak),
+    .handle_bytes = growth_handle_bytes(request, level.peak),
     .unit = unit,
     .slack_left = difference(level.peak + slack, level.reserved),
     .idle_left = idle_left(request, &level, slack),

@@ -121,6 +121,8 @@ void tide__ahead_go_on(const tide__request* request);
 // adds a BUSY block of whole handles, just below the top and just behind what there is.
 tide__block* tide__ahead_take_locked(tide_device_cache* device, tide__segment* segment, uint64_t bytes);
 void tide__ahead_put_locked(tide_device_cache* device, tide__segment* segment, tide__block* block);
+// The size of the next handle of a lane by a memo; 0: unknown.
+uint64_t tide__ahead_handle_bytes(tide_device_cache* device, const tide__lane* lane);
 // What a lane has of it by a memo, which needs no slack.
 uint64_t tide__ahead_of_memo(const tide_device_cache* device, const tide__lane* lane);
 // Makes what a lane has of it idle; returns how much that was.
