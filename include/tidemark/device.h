@@ -763,11 +763,12 @@ TIDE_API int tide_device_check(tide_device_cache* device);
 // ---------------------------------------------------------------------------------------------------
 // A memo of the last run
 
-// A memo is a small file that says how much memory the streams of the default pool had, and in which handles.
-// A program that loads the memo of its last run gets all of that ahead, by the helper thread (tide_ahead),
-// when a stream first needs memory: its first step need not wait for the driver. A memo is only a hint. What
-// is made by it goes back if nobody has taken it a minute after the last growth, or earlier if memory is
-// short. It never takes the last 1/32 of the device's memory. docs/tide.md has the format.
+// A memo is a small file that says how much memory the streams of the default pool had, in which handles, and
+// which views of them. A program that loads the memo of its last run gets all of that ahead, by the helper
+// thread (tide_ahead), when a stream first needs memory: its first step need not wait for the driver. A memo
+// is only a hint. What is made by it goes back if nobody has taken it a minute after the last growth, or
+// earlier if memory is short. It never takes the last 1/32 of the device's memory. docs/tide.md has the
+// format.
 //
 // Writes a memo of this run so far, as a new file that then takes the place of an old one.
 // Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_UNSUPPORTED with another policy; TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if

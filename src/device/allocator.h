@@ -147,11 +147,15 @@ typedef struct tide__ahead_memory {
   struct tide__segment* late_home;  // where handles of views are not mapped yet; NULL: nowhere
   uint64_t late_from;               // from this address
   uint64_t late_to;                 // to this one
-  uint64_t most_reserved;   // nothing is made above it, because memory was short there; 0: it never was
-  struct tide__memo* memo;  // owned; what the last run had; NULL: unknown, or over
-  bool is_modelled;         // the machine is dry: requests do the work of the helper
-  bool is_threadless;       // there is no thread for it
-  bool is_running;          // there is one
+  uint64_t most_reserved;      // nothing is made above it, because memory was short there; 0: it never was
+  struct tide__segment* view;  // that is being made; NULL: none
+  size_t view_filled;          // its handles that are mapped
+  size_t view_count;           // of views that no request has used yet, with that one
+  bool is_view_due;            // the memo may have views that can be made now
+  struct tide__memo* memo;     // owned; what the last run had; NULL: unknown, or over
+  bool is_modelled;            // the machine is dry: requests do the work of the helper
+  bool is_threadless;          // there is no thread for it
+  bool is_running;             // there is one
   pthread_t thread;
   tide__atomic_u32 calls;  // how often it was called
   tide__atomic_u32 is_ending;
@@ -165,14 +169,14 @@ typedef struct tide__addresses {
 // The part of a segment that is a view: handles mapped one after another, in any order.
 typedef struct tide__view {
   tide__addresses* addresses;  // owned
-  tide__handle** handles;      // owned; NULL where one was given back
+  tide__handle** handles;      // owned; NULL where one was given back, or is not mapped yet
   uint64_t* offsets;           // owned
   size_t count;
   const tide__handle* middle;  // the handle in the middle of its bytes; only if it is not broken
   uint32_t live;               // blocks in it; under the lane's lock
   bool is_broken;              // a handle is missing, or the view is retired: it serves no more requests
   bool is_retired;             // it is unmapped when its last use has passed; with the gate, like used_at
-  uint64_t used_at;            // the number of the stitch or use
+  uint64_t used_at;            // the number of the stitch or use; 0: it was made ahead, and serves no request
   uint64_t last_use;           // stamp of the last release of a block in it; under the lane's lock
   uint64_t turns;              // entries about segments when that was reported to observers; likewise
 } tide__view;

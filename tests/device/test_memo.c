@@ -16,6 +16,11 @@ static const char* memo_path(void) {
   return path;
 }
 
+static void write_text(const char* text, size_t length) {
+  FILE* const file = fopen(memo_path(), "w");
+  T_CHECK(file != NULL && fwrite(text, 1, length, file) == length && fclose(file) == 0);
+}
+
 static uint64_t ahead_of(tide_device_cache* d) { return (uint64_t)stats_of(d).ahead_bytes.current; }
 
 static uint64_t clock_of(tide_machine* m) {
@@ -73,9 +78,10 @@ T_TEST(test_memo__the_first_step_is_as_the_tenth) {
   const times before = run(NULL, memo_path(), 32);
   T_CHECK(before.first_ns > 1000000);
   T_EQ(before.last_ns, 0);
-  for (int i = 0; i < 3; i++) {  // memos of runs with memos do not grow
+  for (int i = 0; i < 6; i++) {  // memos of runs with memos do not grow
     const times after = run(memo_path(), memo_path(), 32);
     T_LE(after.first_ns, before.first_ns / 20);  // a view may be left to make
+    if (i >= 2) T_EQ(after.first_ns, 0);         // until the memo is one of a run with the same handles
     T_EQ(after.last_ns, 0);
     T_LE(after.peak, before.peak + before.peak / 100);
   }
@@ -94,6 +100,236 @@ T_TEST(test_memo__of_another_program_harms_nothing) {
   }
   (void)unlink(memo_path());
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Views
+
+// All handles have 2 MiB, so that the runs of a program have the same ones.
+#define EQUAL "policy:tide,tide_idle_handles:0,tide_stitch_share:1,tide_slack:0,tide_most_handle_mb:2"
+enum { VIEW_HANDLES = 15 };
+
+typedef struct pattern {
+  tide_block blocks[6];
+  tide_block view;
+} pattern;
+
+// Six blocks of 10 MiB, of which three become idle.
+static pattern pattern_begin(tide_device_cache* d, tide_stream stream) {
+  pattern p = { .view = { NULL, 0 } };
+  for (int i = 0; i < 6; i++) p.blocks[i] = take(d, stream, 10 * MIB);
+  for (int i = 0; i < 6; i += 2) give(d, p.blocks[i]);
+  return p;
+}
+
+// What only a view of all that is idle can serve.
+static pattern pattern_make(tide_device_cache* d, tide_stream stream) {
+  pattern p = pattern_begin(d, stream);
+  p.view = take(d, stream, 30 * MIB);
+  T_EQ(current(d, reserved_bytes), 60 * MIB);
+  return p;
+}
+
+// Writes a memo of the program.
+static void pattern_save(tide_machine* m) {
+  tide_device_cache* const d = device_with(m, EQUAL);
+  (void)pattern_make(d, NULL);
+  T_OK(tide_device_memo_save(d, memo_path()));
+  tide_device_free(d);
+}
+
+static tide_device_cache* pattern_load(tide_machine* m) {
+  tide_device_cache* const d = device_with(m, EQUAL);
+  T_OK(tide_device_memo_load(d, memo_path()));
+  return d;
+}
+
+// The second run maps nothing for its view, and spends no time in the driver.
+MACHINE_TEST_OVER(test_memo__views_are_made_ahead, machine_dry) {
+  pattern_save(m);
+  tide_device_cache* const d = pattern_load(m);
+  for (int i = 0; i < 3; i++) {
+    const pattern p = pattern_begin(d, NULL);
+    device_expect_valid(d);
+    const uint64_t begin_ns = clock_of(m);
+    const uint64_t maps = calls(m, TIDE_CALL_MAP);
+    const tide_block view = take(d, NULL, 30 * MIB);
+    T_EQ(calls(m, TIDE_CALL_MAP), maps);
+    T_EQ(clock_of(m), begin_ns);
+    T_EQ(current(d, reserved_bytes), 60 * MIB);
+    device_expect_valid(d);
+    give(d, view);
+    for (int k = 1; k < 6; k += 2) give(d, p.blocks[k]);
+  }
+  tide_device_free(d);
+  (void)unlink(memo_path());
+}
+
+// What a program gets does not depend on them: other sizes make other views.
+MACHINE_TEST_OVER(test_memo__views_of_another_program_serve_nobody, machine_dry) {
+  pattern_save(m);
+  tide_device_cache* const d = pattern_load(m);
+  tide_device_cache* const alone = device_with(m, EQUAL);
+  tide_device_cache* const both[] = { d, alone };
+  uint64_t maps[2];
+  for (int i = 0; i < 2; i++) {
+    (void)pattern_begin(both[i], NULL);
+    const uint64_t before = calls(m, TIDE_CALL_MAP);
+    (void)take(both[i], NULL, 20 * MIB);  // a view of two holes
+    maps[i] = calls(m, TIDE_CALL_MAP) - before;
+    device_expect_valid(both[i]);
+  }
+  T_EQ(maps[0], 10);
+  T_EQ(maps[1], 10);
+  tide_device_free(d);
+  tide_device_free(alone);
+  (void)unlink(memo_path());
+}
+
+// Of views that nobody takes, nothing is mapped after a minute.
+MACHINE_TEST_OVER(test_memo__views_that_nobody_takes_go_after_a_minute, machine_dry) {
+  pattern_save(m);
+  tide_device_cache* const d = pattern_load(m);
+  (void)pattern_begin(d, NULL);
+  const uint64_t before = calls(m, TIDE_CALL_UNMAP);
+  T_OK(tide_dry_advance(m, (uint64_t)61 * 1000000000));
+  (void)take(d, NULL, 1000);  // a small home grows
+  T_EQ(calls(m, TIDE_CALL_UNMAP) - before, VIEW_HANDLES);
+  device_expect_valid(d);
+  const uint64_t maps = calls(m, TIDE_CALL_MAP);
+  (void)take(d, NULL, 30 * MIB);
+  T_EQ(calls(m, TIDE_CALL_MAP) - maps, VIEW_HANDLES);
+  tide_device_free(d);
+  (void)unlink(memo_path());
+}
+
+static void fault_set(tide_machine* m, tide_call call, uint64_t skip) {
+  tide_fault fault = TIDE_FAULT_INIT;
+  fault.call = (uint32_t)call;
+  fault.status = TIDE_ERR_MACHINE;
+  fault.skip = skip;
+  T_OK(tide_machine_fault_add(m, &fault));
+}
+
+// Any call for memory or views of a memo may fail: the program gets what it gets without. The first request
+// makes five handles; all other calls are the helper's.
+MACHINE_TEST_OVER(test_memo__faults_of_its_calls_are_nobodys_errors, machine_dry) {
+  static const struct {
+    tide_call call;
+    uint64_t first;
+    uint64_t end;
+  } every[] = { { TIDE_CALL_PHYSICAL_NEW, 5, 30 },
+                { TIDE_CALL_MAP, 5, 30 + VIEW_HANDLES },
+                { TIDE_CALL_SET_ACCESS, 1, 26 + VIEW_HANDLES },
+                { TIDE_CALL_ADDRESS_RESERVE, 1, 2 } };
+  const size_t before = free_bytes(m, 0);
+  pattern_save(m);
+  for (size_t i = 0; i < sizeof every / sizeof every[0]; i++) {
+    for (uint64_t skip = every[i].first; skip < every[i].end; skip++) {
+      tide_device_cache* const d = pattern_load(m);
+      const uint64_t failures = tide_machine_call_stats(m, every[i].call).failures;
+      fault_set(m, every[i].call, skip);
+      const pattern p = pattern_make(d, NULL);
+      tide_machine_fault_clear(m);
+      T_EQ(tide_machine_call_stats(m, every[i].call).failures - failures, 1);
+      device_expect_valid(d);
+      give(d, p.view);
+      T_OK(tide_device_trim(d, 0));
+      device_expect_valid(d);
+      tide_device_free(d);
+      T_EQ(free_bytes(m, 0), before);
+    }
+  }
+  (void)unlink(memo_path());
+}
+
+// Views of streams and memory that this run does not have, and views of as many handles as the program's: in
+// another order, with handles that are in use, or with a handle twice. The program maps its own.
+MACHINE_TEST_OVER(test_memo__views_of_other_handles_serve_nobody, machine_dry) {
+  static const char* const views[] = {
+    "view 3\npart 0 0 10485760\n",
+    "view 0\npart 3 0 10485760\n",
+    "view 0\npart 0 62914560 2097152\n",
+    "view 0\npart 0 0 576460752303423488\n",
+    "view 0\npart 0 576460752303423488 576460752303423488\n",
+    "view 0\npart 0 0 10485760\npart 0 0 10485760\npart 0 20971520 10485760\n",
+    "view 0\npart 0 20971520 10485760\npart 0 0 10485760\npart 0 41943040 10485760\n",
+    "view 0\npart 0 0 31457280\n",
+    "view 0\npart 0 10485760 31457280\n",
+    "view 0\npart 0 0 62914560\npart 0 0 62914560\n",
+  };
+  pattern_save(m);
+  for (size_t i = 0; i < sizeof views / sizeof views[0]; i++) {
+    char text[512];
+    const int length = snprintf(
+        text, sizeof text, "tidemark memo 2\npeak 62914560\nstream 0\nhandles 30 2097152\n%send\n", views[i]);
+    write_text(text, (size_t)length);
+    tide_device_cache* const d = pattern_load(m);
+    (void)pattern_begin(d, NULL);
+    const uint64_t maps = calls(m, TIDE_CALL_MAP);
+    (void)take(d, NULL, 30 * MIB);
+    T_EQ(calls(m, TIDE_CALL_MAP) - maps, VIEW_HANDLES);
+    device_expect_valid(d);
+    tide_device_free(d);
+  }
+  (void)unlink(memo_path());
+}
+
+// By the thread, beside trims, memos that are loaded again, and requests; what is written stays.
+HOST_TEST(test_memo__a_thread_makes_views) {
+  for (size_t i = 0; i < t_scaled(12); i++) {
+    pattern_save(m);
+    tide_device_cache* const d = pattern_load(m);
+    if (i % 3 == 0) give(d, take(d, NULL, 10 * MIB));
+    if (i % 4 == 1) T_OK(tide_device_trim(d, 0));
+    if (i % 4 == 2) T_OK(tide_device_memo_load(d, memo_path()));
+    const pattern p = pattern_make(d, NULL);
+    for (uint8_t k = 1; k < 6; k = (uint8_t)(k + 2)) paint(m, NULL, p.blocks[k], k, 10 * MIB);
+    paint(m, NULL, p.view, 99, 30 * MIB);
+    stream_finish(m, 0, NULL);
+    for (uint8_t k = 1; k < 6; k = (uint8_t)(k + 2)) expect_filled(m, 0, bytes_of(p.blocks[k]), k, 10 * MIB);
+    expect_filled(m, 0, bytes_of(p.view), 99, 30 * MIB);
+    if (i % 2 == 0) give(d, p.view);
+    if (i % 4 == 3) T_OK(tide_device_trim(d, 0));
+    tide_device_free(d);
+  }
+  (void)unlink(memo_path());
+}
+
+// A private pool gets the idle handles of a view while the thread maps them, one by one and slowly.
+HOST_TEST(test_memo__views_lose_handles_while_they_are_made) {
+  tide_fault slow = TIDE_FAULT_INIT;
+  slow.call = TIDE_CALL_MAP;
+  slow.status = TIDE_OK;
+  slow.count = UINT64_MAX;
+  slow.latency_ns = 100000;
+  pattern_save(m);
+  T_OK(tide_machine_fault_add(m, &slow));
+  for (size_t i = 0; i < t_scaled(6); i++) {
+    tide_scope scope = TIDE_SCOPE_INIT;
+    tide_pool pool = TIDE_POOL_DEFAULT;
+    tide_device_cache* const d = pattern_load(m);
+    T_OK(tide_device_pool_new(d, NULL, &pool));
+    const pattern p = pattern_begin(d, NULL);
+    scope.is_region = true;
+    T_OK(tide_device_pool_begin(d, pool, &scope));
+    const tide_block apart = take(d, NULL, 20 * MIB);
+    T_OK(tide_device_pool_end(d, pool));
+    T_EQ(current(d, reserved_bytes), 60 * MIB);
+    paint(m, NULL, p.blocks[1], 1, 10 * MIB);
+    paint(m, NULL, apart, 2, 20 * MIB);
+    const tide_block last = take(d, NULL, 30 * MIB);
+    paint(m, NULL, last, 3, 30 * MIB);
+    stream_finish(m, 0, NULL);
+    expect_filled(m, 0, bytes_of(p.blocks[1]), 1, 10 * MIB);
+    expect_filled(m, 0, bytes_of(apart), 2, 20 * MIB);
+    expect_filled(m, 0, bytes_of(last), 3, 30 * MIB);
+    tide_device_free(d);
+  }
+  (void)unlink(memo_path());
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Memory
 
 T_TEST(test_memo__what_nobody_takes_goes_back_after_a_minute) {
   (void)run(NULL, memo_path(), 32);
@@ -143,17 +379,12 @@ T_TEST(test_memo__goes_back_first_when_memory_is_short) {
   (void)unlink(memo_path());
 }
 
-static void write_text(const char* text, size_t length) {
-  FILE* const file = fopen(memo_path(), "w");
-  T_CHECK(file != NULL && fwrite(text, 1, length, file) == length && fclose(file) == 0);
-}
-
 // What is refused changes nothing: nothing is made ahead by it.
 MACHINE_TEST_OVER(test_memo__damaged_and_hostile_files_are_refused, machine_dry) {
   static const char* const texts[] = {
     "",
     "tidemark memo 1\n",
-    "tidemark memo 2\npeak 1\nend\n",
+    "tidemark memo 3\npeak 1\nend\n",
     "tidemark memo 1\npeak 100\n",
     "tidemark memo 1\npeak 100\nend",
     "tidemark memo 1\npeak 100\nend\n\n",
@@ -168,6 +399,16 @@ MACHINE_TEST_OVER(test_memo__damaged_and_hostile_files_are_refused, machine_dry)
     "tidemark memo 1\npeak 1\nstream 0\nstream 0\nend\n",
     "tidemark memo 1\npeak 1\nstream 1024\nend\n",
     "tidemark memo 1\r\npeak 1\nend\n",
+    "tidemark memo 1\npeak 1\nview 0\npart 0 0 2097152\nend\n",
+    "tidemark memo 2\npeak 1\nview 0\nend\n",
+    "tidemark memo 2\npeak 1\npart 0 0 2097152\nend\n",
+    "tidemark memo 2\npeak 1\nview 1024\npart 0 0 2097152\nend\n",
+    "tidemark memo 2\npeak 1\nview 0\npart 1024 0 2097152\nend\n",
+    "tidemark memo 2\npeak 1\nview 0\npart 0 1 2097152\nend\n",
+    "tidemark memo 2\npeak 1\nview 0\npart 0 0 0\nend\n",
+    "tidemark memo 2\npeak 1\nview 0\npart 0 0 2097153\nend\n",
+    "tidemark memo 2\npeak 1\nview 0\npart 0 0 2097152 1\nend\n",
+    "tidemark memo 2\npeak 1\nview 0\npart 0 0 2097152\nstream 0\nend\n",
   };
   tide_device_cache* const d = device_with(m, SETTINGS);
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {

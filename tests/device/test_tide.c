@@ -20,6 +20,7 @@ static tide_device_cache* tide_new(tide_machine* m, const tide_heap* heap) {
   tide_device_cache* d = NULL;
   options.policy = TIDE_POLICY_TIDE;
   options.tide_stitch_share = 1;  // how fast the computer is decides nothing
+  options.tide_ahead = false;     // calls of the machine are those of requests
   options.heap = heap;
   T_OK(tide_device_new(m, 0, &options, &d));
   return d;

@@ -38,7 +38,7 @@ class Memos(unittest.TestCase):
         kept = self.torch.make(60 * MIB, 1)
         tidemark.torch.save_memo(self.path)
         lines = self.written().read_text().splitlines()
-        self.assertEqual(lines[0], "tidemark memo 1")
+        self.assertEqual(lines[0], "tidemark memo 2")
         self.assertEqual(lines[1], f"peak {60 * MIB}")
         handles = [line.split() for line in lines if line.startswith("handles ")]
         self.assertEqual(sum(int(count) * int(size) for _, count, size in handles), 60 * MIB)

@@ -11,13 +11,17 @@
 // reserved then, nothing is made any more, until a trim. Where tags have budgets, and in a hurry (hurry.c),
 // nothing is made at all.
 //
-// A memo of the last run (memo.c) says how much a stream had. All of that is made at once when its home
-// first grows, as far as the device has free memory. Requests take it before they stitch. What nobody takes
-// goes back a minute after the last growth, or earlier if memory is short.
+// New handles that a view got from its request are mapped at home ahead, too, which takes no memory.
 //
-// The helper sleeps until a home has grown and there is room for another handle. It takes the gate for one
-// handle at a time, after all threads that wait for it. On the dry machine there is no thread: the request
-// that grew does its work at its end, so that results repeat. If no thread can be started, nothing is made.
+// A memo of the last run (memo.c) says how much a stream had. All of that is made at once when its home
+// first grows, as far as the device has free memory; then its views (view_ahead.c). Requests take the memory
+// before they stitch. What nobody takes goes back a minute after the last growth, or earlier if memory is
+// short.
+//
+// The helper sleeps until a home has grown or a view was made, and there is something to do. It takes the
+// gate for one handle at a time, after all threads that wait for it. On the dry machine there is no thread:
+// the request that grew does its work at its end, so that results repeat. If no thread can be started,
+// nothing is made.
 #include <stdlib.h>
 
 #include "base/sys.h"
@@ -103,8 +107,9 @@ static void memo_end(tide_device_cache* device) {
 static void give_all(tide_device_cache* device, const tide__call_context* context) {
   tide__home* home = NULL;
   const tide_error before = *tide_last_error();
-  memo_end(device);
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
+  tide__views_drop_ahead(device);
+  memo_end(device);
   while (device->ahead.bytes > 0 && (home = home_with_ahead(device)) != NULL) {
     tide__block* const block = home_claim_ahead(home);
     bytes_move(device, -(int64_t)block->bytes);
@@ -186,13 +191,17 @@ static uint64_t next_bytes(tide_device_cache* device, const tide__segment* segme
   return device->ahead.handle_bytes <= room_left(device) ? device->ahead.handle_bytes : 0;
 }
 
+// May something be made for a pool?
+static bool may_make(tide_device_cache* device, const tide__pool* pool) {
+  if (device->is_leaving || device->is_hurried || !tide__device_options(device)->tide_ahead) return false;
+  return !tide__budgets_exist(device) && !tide__pool_is_away(pool);
+}
+
 // The size of the handle that may be made now; 0: there is nothing to do.
 static uint64_t work_bytes(tide_device_cache* device) {
   const tide__segment* const segment = device->ahead.home;
-  if (segment == NULL || device->is_leaving || !tide__device_options(device)->tide_ahead) return 0;
-  if (device->is_hurried) return 0;
+  if (segment == NULL || !may_make(device, segment->lane->pool)) return 0;
   const tide__home* const home = segment->home;
-  if (tide__budgets_exist(device) || tide__pool_is_away(segment->lane->pool)) return 0;
   if (home->ahead != NULL && !is_at_top(home)) return 0;
   const uint64_t bytes = next_bytes(device, segment);
   return home->top != NULL && home->top->bytes > bytes ? bytes : 0;
@@ -202,6 +211,17 @@ static uint64_t work_bytes(tide_device_cache* device) {
 static bool late_is_left(const tide_device_cache* device) {
   const tide__segment* const segment = device->ahead.late_home;
   return segment != NULL && !device->is_leaving && !tide__pool_is_away(segment->lane->pool);
+}
+
+// Does the memo have views that were not made, and may their handles be there?
+static bool views_are_left(tide_device_cache* device) {
+  const tide__memo* const memo = device->ahead.memo;
+  if (memo == NULL || !device->ahead.is_view_due || !may_make(device, &device->default_pool)) return false;
+  return device->ahead.view != NULL || memo->next_view < memo->view_count;
+}
+
+static bool has_work(tide_device_cache* device) {
+  return work_bytes(device) > 0 || late_is_left(device) || views_are_left(device);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -278,13 +298,21 @@ static bool late_step(tide_device_cache* device) {
   return status == TIDE_OK && is_mapped;
 }
 
+// Maps one handle in a view of the memo.
+static bool view_step(tide_device_cache* device) {
+  device->ahead.is_view_due = tide__view_ahead_step(device);
+  return device->ahead.is_view_due;
+}
+
 // Makes or maps one handle, if there is something to do.
 static bool step(tide_device_cache* device, const tide__call_context* context) {
-  const uint64_t bytes = work_bytes(device);
-  if (bytes == 0 && !late_is_left(device)) return false;
+  if (!has_work(device)) return false;
   const tide_error before = *tide_last_error();
   const uint64_t begin_ns = clock_ns(device);
-  const bool is_done = bytes > 0 ? handle_step(device, bytes, context) : late_step(device);
+  const uint64_t bytes = work_bytes(device);
+  const bool is_done = bytes > 0              ? handle_step(device, bytes, context)
+                       : late_is_left(device) ? late_step(device)
+                                              : view_step(device);
   count(device, begin_ns, is_done && bytes > 0);
   tide__error_restore(&before);
   return is_done;
@@ -316,7 +344,7 @@ static bool helper_step(tide_device_cache* device, bool* out_holds_memo) {
   (void)atomic_fetch_add(&working, 1);
   const bool is_made = tide__load_seq(&is_exiting) == 0 && step(device, &context);
   if (!is_made && tide__load_seq(&is_exiting) == 0) memo_expire(device, &context);
-  *out_holds_memo = device->ahead.memo != NULL && device->ahead.bytes > 0;
+  *out_holds_memo = device->ahead.memo != NULL && (device->ahead.bytes > 0 || device->ahead.view_count > 0);
   (void)atomic_fetch_sub(&working, 1);
   tide__gate_leave(device);
   tide__history_tell(&device->history);
@@ -376,6 +404,7 @@ void tide__ahead_note(const tide__request* request, tide__segment* segment, uint
   const bool is_plain = !segment->is_small && !request->is_capturing && !request->lane->is_unlisted;
   if (!is_plain || !request->options->tide_ahead || ahead->is_threadless) return;
   if (ahead->memo != NULL) memo_note(request->device, segment, made);
+  ahead->is_view_due = true;
   ahead->home = segment;
   ahead->handle_bytes = handle_bytes;
 }
@@ -398,7 +427,7 @@ void tide__ahead_go_on(const tide__request* request) {
     while (step(device, &request->context)) continue;
     memo_expire(device, &request->context);
     ahead->home = NULL;
-  } else if (work_bytes(device) == 0 && !late_is_left(device)) {
+  } else if (!has_work(device)) {
     ahead->home = NULL;
   } else if (!ahead->is_running) {
     helper_start(device);

@@ -149,6 +149,12 @@ void tide__view_block_end_locked(tide_device_cache* device, tide__block* block,
 tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t bytes);
 
 // ---------------------------------------------------------------------------------------------------
+// view_ahead.c: views that are made before a request needs them
+
+// Maps one handle of the next view of the memo; false if there is nothing to do now.
+bool tide__view_ahead_step(tide_device_cache* device);
+
+// ---------------------------------------------------------------------------------------------------
 // recast.c: larger handles in the place of smaller ones
 
 // Gives back at least `bytes` of handles that are smaller than `least`, wholly idle, and used by no work any
@@ -174,6 +180,14 @@ void tide__view_free(tide_device_cache* device, tide__view* view);
 // Called after a stitch for a lane mapped this many handles: if there are too many views, the least recently
 // used ones are retired.
 void tide__views_keep_few(tide_device_cache* device, tide__lane* lane, size_t mapped);
+// Are there as many that some should go?
+bool tide__views_are_many(tide_device_cache* device);
+// Unmaps a view that no block is in, and that no work uses any more.
+tide_status tide__view_drop(tide_device_cache* device, tide__segment* segment);
+// Ends the view that is being made ahead.
+void tide__view_ahead_end(tide_device_cache* device);
+// Unmaps the views that were made ahead and that no request has used, as far as the machine allows.
+void tide__views_drop_ahead(tide_device_cache* device);
 // Takes a handle out of all views of its pool.
 tide_status tide__views_drop_handle(tide_device_cache* device, tide__handle* handle);
 // Unmaps all views that no block is in.

@@ -9,11 +9,60 @@
 // The caller has the gate.
 #include "device/tide/view.h"
 
+#include <string.h>
+
 #include "device/tide/hurry.h"
 #include "device/tide/lasting.h"
 
 #define VIEW_WINDOW_BYTES ((uint64_t)64 << 20)
 enum { SPARES_AT_FIRST = 64 };
+
+// ---------------------------------------------------------------------------------------------------
+// Records
+
+tide_status tide__view_record(tide_device_cache* device, tide__lane* lane, size_t count,
+                              tide__segment** out) {
+  *out = tide__segment_new(device, &tide__view_kind, lane, false);
+  TIDE_REQUIRE(*out != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
+  (*out)->is_expandable = true;
+  tide__view* const view = tide__heap_alloc(device->heap, 1, sizeof *view);
+  TIDE_REQUIRE(view != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
+  (*out)->view = view;
+  view->count = count;
+  view->handles = tide__heap_alloc(device->heap, count, sizeof *view->handles);
+  view->offsets = tide__heap_alloc(device->heap, count, sizeof *view->offsets);
+  TIDE_REQUIRE(view->handles != NULL && view->offsets != NULL, TIDE_ERR_NO_MEMORY,
+               "no memory for the records of %zu handles", count);
+  return TIDE_OK;
+}
+
+void tide__view_record_free(tide_device_cache* device, tide__segment* segment) {
+  if (segment == NULL) return;
+  tide__view_free(device, segment->view);
+  tide__segment_free(device, segment);
+}
+
+void tide__view_link_locked(tide_device_cache* device, tide__segment* segment, tide__addresses* addresses,
+                            uint64_t bytes) {
+  TIDE_ASSERT(addresses != NULL);
+  segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
+  segment->view->addresses = addresses;
+  (void)tide__segment_link_locked(segment, addresses->node.tie, bytes, TIDE__BLOCK_VACANT);
+  device->view_bytes += bytes;
+  device->view_count++;
+  segment->lane->view_count++;
+}
+
+tide__segment* tide__view_made_ahead(const tide__request* request, const tide__view* wanted) {
+  if (request->device->ahead.view_count == 0) return NULL;
+  TIDE_LIST_EACH(it, &request->lane->segments) {
+    tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    const tide__view* const view = segment->view;
+    if (view == NULL || view->used_at != 0 || view->is_broken || view->count != wanted->count) continue;
+    if (memcmp(view->handles, wanted->handles, view->count * sizeof *view->handles) == 0) return segment;
+  }
+  return NULL;
+}
 
 // ---------------------------------------------------------------------------------------------------
 // Blocks in views
@@ -197,7 +246,7 @@ static tide__segment* view_find_locked(const tide__request* request, uint64_t* o
   TIDE_LIST_EACH(it, &request->lane->segments) {
     tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
     const bool fits = segment->bytes >= bytes && segment->bytes <= most && segment->view != NULL &&
-                      !segment->view->is_broken;
+                      !segment->view->is_broken && segment->view->used_at != 0;
     if (fits && view_find_run(&request->device->survey, segment, bytes, out_offset)) return segment;
   }
   return NULL;

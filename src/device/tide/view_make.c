@@ -129,29 +129,17 @@ typedef struct new_view {
 } new_view;
 
 static void new_view_free(tide_device_cache* device, new_view* n) {
-  if (n->segment != NULL) {
-    tide__view_free(device, n->segment->view);
-    tide__segment_free(device, n->segment);
-  }
+  tide__view_record_free(device, n->segment);
   tide__stitch_plan_free(&n->plan, device->heap);
   *n = (new_view){ .segment = NULL };
 }
 
 static tide_status view_record(const stitching* s, new_view* n) {
-  tide_device_cache* const device = s->own.request->device;
+  const tide__request* const request = s->own.request;
   const size_t count = n->plan.count;
-  n->segment = tide__segment_new(device, &tide__view_kind, s->own.request->lane, false);
-  TIDE_REQUIRE(n->segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
-  n->segment->is_expandable = true;
-  n->segment->stack = s->own.request->context.stack;
-  tide__view* const view = tide__heap_alloc(device->heap, 1, sizeof *view);
-  TIDE_REQUIRE(view != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
-  n->segment->view = view;
-  view->count = count;
-  view->handles = tide__heap_alloc(device->heap, count, sizeof *view->handles);
-  view->offsets = tide__heap_alloc(device->heap, count, sizeof *view->offsets);
-  TIDE_REQUIRE(view->handles != NULL && view->offsets != NULL, TIDE_ERR_NO_MEMORY,
-               "no memory for the records of %zu handles", count);
+  TIDE_TRY(tide__view_record(request->device, request->lane, count, &n->segment));
+  n->segment->stack = request->context.stack;
+  tide__view* const view = n->segment->view;
   n->first_new = count;
   for (size_t i = 0; i < count; i++) {
     const tide__stitch_part* const part = &n->plan.parts[i];
@@ -295,14 +283,8 @@ static tide__block* view_commit_locked(stitching* s, new_view* n) {
   }
   if (n->rest != NULL) tide__block_return_locked(n->rest, true);
   for (size_t i = 0; i < view->count; i++) view->handles[i]->view_places++;
-  segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
-  TIDE_ASSERT(n->addresses != NULL);
-  view->addresses = n->addresses;
   view->middle = view->handles[tide__view_index(view, 0, n->bytes / 2)];
-  (void)tide__segment_link_locked(segment, n->addresses->node.tie, n->bytes, TIDE__BLOCK_VACANT);
-  device->view_bytes += n->bytes;
-  device->view_count++;
-  segment->lane->view_count++;
+  tide__view_link_locked(device, segment, n->addresses, n->bytes);
   return tide__view_cut_locked(&s->own, segment, n->plan.start, s->own.request->rounded);
 }
 
@@ -322,7 +304,22 @@ static tide__block* view_commit(stitching* s, const tide__growth* growth, new_vi
   return block;
 }
 
+// Takes a view that was made ahead, as if it were made now: behind all others of its lane.
+static tide__block* view_adopt(stitching* s, const new_view* n, tide__segment* ready) {
+  tide__lane* const lane = ready->lane;
+  tide__mutex_lock(&lane->lock);
+  tide__list_unlink(&ready->link);
+  tide__list_append(&lane->segments, &ready->link);
+  ready->stack = s->own.request->context.stack;
+  tide__block* const block = tide__view_cut_locked(&s->own, ready, n->plan.start, s->own.request->rounded);
+  tide__mutex_unlock(&lane->lock);
+  s->own.request->device->ahead.view_count--;
+  return block;
+}
+
 static tide_status view_build(stitching* s, const tide__growth* growth, new_view* n, tide__block** out) {
+  tide__segment* const ready = tide__view_made_ahead(s->own.request, n->segment->view);
+  if (ready != NULL) return tide__view_block_finish(&s->own, view_adopt(s, n, ready), out);
   const tide_status status = view_map(s, growth, n);
   if (status != TIDE_OK) {
     view_unmap(s, n);
@@ -353,6 +350,7 @@ tide_status tide__view_make(const tide__request* request, const tide__growth* gr
   for (int i = 0; i < STITCH_ATTEMPTS && status == TIDE_OK && *out == NULL; i++) {
     status = view_try(&s, growth, i + 1 < STITCH_ATTEMPTS, out);
   }
+  request->device->ahead.is_view_due = true;
   if (*out != NULL) tide__views_keep_few(request->device, request->lane, s.mapped);
   tide__spares_give(&s.own);
   tide__heap_release(heap, s.handles, s.handle_capacity, sizeof *s.handles);
