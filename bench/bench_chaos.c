@@ -3,10 +3,15 @@
 //
 // Programs without a pattern of sizes, on the dry machine: the time of driver calls for an allocation, and
 // how much of the reserved memory is in use at the peaks. Between two allocations pass 20 us, about what
-// Python needs. The time is virtual, so that the rows are the same on every computer. pytorch/bench/chaos.py
-// runs such loads on a GPU.
+// Python needs. This time is virtual, so that these rows are the same on every computer. The processor time
+// of an allocation, with its release and the load itself, is not. pytorch/bench/chaos.py runs such loads on a
+// GPU.
+//
+// TIDE_BENCH_LOAD=NAME runs one load with the options in TIDE_BENCH_OPTIONS (default policy:tide), to profile.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bench.h"
 #include "tidemark/device.h"
@@ -23,6 +28,7 @@ typedef struct rig {
   uint64_t random;
   uint64_t requests;
   uint64_t begin_ns;  // at the WARM-th request
+  uint64_t begin_processor_ns;
 } rig;
 
 static double chaos_draw(rig* r) { return (double)(bench_random(&r->random) >> 11) / 9007199254740992.0; }
@@ -33,9 +39,20 @@ static uint64_t clock_ns(const rig* r) {
   return ns;
 }
 
+static uint64_t processor_ns(void) {
+  struct timespec used;
+  (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+static void chaos_begin(rig* r) {
+  r->begin_ns = clock_ns(r);
+  r->begin_processor_ns = processor_ns();
+}
+
 static tide_block chaos_take(rig* r, size_t bytes, size_t stream) {
   tide_block block;
-  if (r->requests++ == WARM) r->begin_ns = clock_ns(r);
+  if (r->requests++ == WARM) chaos_begin(r);
   bench_require(tide_dry_advance(r->machine, CALL_NS), "dry_advance");
   bench_require(tide_device_alloc(r->device, r->streams[stream], bytes, &block), "device_alloc");
   return block;
@@ -129,8 +146,15 @@ static void server_work(rig* r) {
 // ---------------------------------------------------------------------------------------------------
 // Runs
 
-static void measure_load(bench* run, const char* load, void (*work)(rig* r), const char* options_text) {
-  char what[96];
+typedef struct load {
+  const char* name;
+  void (*work)(rig* r);
+} load;
+
+static const load loads[] = { { "sizes", sizes_work }, { "server", server_work } };
+
+static void measure_load(bench* run, const load* l, const char* options_text) {
+  char what[128];
   rig r = { .random = 88172645463325252u };
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
@@ -140,19 +164,34 @@ static void measure_load(bench* run, const char* load, void (*work)(rig* r), con
   for (size_t i = 0; i < 3; i++)
     bench_require(tide_machine_stream_new(r.machine, 0, 0, 0, &r.streams[i]), "stream_new");
 
-  work(&r);
+  l->work(&r);
+  const uint64_t end_processor_ns = processor_ns();
 
   bench_require(tide_device_get_stats(r.device, &stats), "device_get_stats");
   const double counted = (double)(r.requests - WARM);
-  (void)snprintf(what, sizeof what, "%s, %s: driver time", load, options_text);
+  (void)snprintf(what, sizeof what, "%s, %s: driver time", l->name, options_text);
   bench_row(run, "chaos", what, (double)(clock_ns(&r) - r.begin_ns) / counted - CALL_NS, "ns");
-  (void)snprintf(what, sizeof what, "%s, %s: in use", load, options_text);
+  (void)snprintf(what, sizeof what, "%s, %s: processor time", l->name, options_text);
+  bench_row(run, "chaos", what, (double)(end_processor_ns - r.begin_processor_ns) / counted, "ns");
+  (void)snprintf(what, sizeof what, "%s, %s: in use", l->name, options_text);
   bench_row(run, "chaos", what,
             (double)stats.allocated_bytes[TIDE_STAT_ALL].peak /
                 (double)stats.reserved_bytes[TIDE_STAT_ALL].peak,
             "of reserved");
   tide_device_free(r.device);
   tide_machine_free(r.machine);
+}
+
+// For a profile; false if the environment names no load.
+static bool measure_one(bench* run) {
+  const char* const name = getenv("TIDE_BENCH_LOAD");
+  const char* const options_text = getenv("TIDE_BENCH_OPTIONS");
+  for (size_t i = 0; name != NULL && i < sizeof loads / sizeof *loads; i++) {
+    if (strcmp(name, loads[i].name) != 0) continue;
+    measure_load(run, &loads[i], options_text != NULL ? options_text : "policy:tide");
+    return true;
+  }
+  return false;
 }
 
 // The server makes few views: it is never in a hurry.
@@ -173,8 +212,9 @@ void bench_chaos(bench* run) {
     "policy:tide,tide_most_slack:0.2",
     "policy:tide,tide_most_slack:0.3",
   };
+  if (measure_one(run)) return;
   for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-    measure_load(run, "sizes", sizes_work, settings[i]);
-    if (i < SERVED_SETTINGS) measure_load(run, "server", server_work, settings[i]);
+    measure_load(run, &loads[0], settings[i]);
+    if (i < SERVED_SETTINGS) measure_load(run, &loads[1], settings[i]);
   }
 }
