@@ -94,17 +94,23 @@ void tide__mutex_wait(tide__mutex* mutex) {
 // ---------------------------------------------------------------------------------------------------
 // Signals
 
-void tide__signal_init(tide__signal* signal) { tide__store_relaxed(&signal->count, 0); }
+void tide__signal_init(tide__signal* signal) {
+  tide__store_relaxed(&signal->count, 0);
+  tide__store_relaxed(&signal->waiting, 0);
+}
 void tide__signal_fini(tide__signal* signal) { (void)signal; }
 
 void tide__signal_all(tide__signal* signal) {
   (void)tide__add_seq(&signal->count, 1);
-  tide__sys_futex_wake(&signal->count);
+  if (tide__load_seq(&signal->waiting) != 0) tide__sys_futex_wake(&signal->count);
 }
 
+// A thread that signals and sees nobody waiting has counted its signal before the other reads the count.
 TIDE_UNCHECKED_LOCKING void tide__signal_wait(tide__signal* signal, tide__mutex* mutex) {
+  (void)tide__add_seq(&signal->waiting, 1);
   const uint32_t count = tide__load_seq(&signal->count);
   tide__mutex_unlock(mutex);
   tide__sys_futex_wait(&signal->count, count);
+  (void)tide__sub_seq(&signal->waiting, 1);
   tide__mutex_lock(mutex);
 }

@@ -127,7 +127,8 @@ void tide__mutex_unlock_many(tide__mutex* mutex);
 
 // A condition variable. A wait may end early, so test the condition again.
 typedef struct tide__signal {
-  tide__atomic_u32 count;  // of signals so far
+  tide__atomic_u32 count;    // of signals so far
+  tide__atomic_u32 waiting;  // threads that wait, or are about to
 } tide__signal;
 
 void tide__signal_init(tide__signal* signal);
