@@ -7,11 +7,10 @@
 // of an allocation, with its release and the load itself, is not. pytorch/bench/chaos.py runs such loads on a
 // GPU.
 //
-// TIDE_BENCH_LOAD=NAME runs one load with the options in TIDE_BENCH_OPTIONS (default policy:tide), to profile.
+// For a profile, TIDE_BENCH_LOAD=NAME runs one load with the options in TIDE_BENCH_OPTIONS (policy:tide).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bench.h"
 #include "tidemark/device.h"
@@ -39,15 +38,9 @@ static uint64_t clock_ns(const rig* r) {
   return ns;
 }
 
-static uint64_t processor_ns(void) {
-  struct timespec used;
-  (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
-}
-
 static void chaos_begin(rig* r) {
   r->begin_ns = clock_ns(r);
-  r->begin_processor_ns = processor_ns();
+  r->begin_processor_ns = bench_processor_now();
 }
 
 static tide_block chaos_take(rig* r, size_t bytes, size_t stream) {
@@ -165,7 +158,7 @@ static void measure_load(bench* run, const load* l, const char* options_text) {
     bench_require(tide_machine_stream_new(r.machine, 0, 0, 0, &r.streams[i]), "stream_new");
 
   l->work(&r);
-  const uint64_t end_processor_ns = processor_ns();
+  const uint64_t end_processor_ns = bench_processor_now();
 
   bench_require(tide_device_get_stats(r.device, &stats), "device_get_stats");
   const double counted = (double)(r.requests - WARM);

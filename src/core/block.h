@@ -54,6 +54,7 @@ typedef struct tide__block {
   bool is_scoped;          // it was released inside a scope and waits for its end
   bool is_public;          // it has a handle and can be found by its address; otherwise it is only counted
   bool is_borrowed;        // of a private pool, handed out to a request of the default one
+  uint16_t note;           // its place among the noted blocks of its home plus 1; 0: it is not noted
   tide__atomic_u32 stack;  // of the request
   // The second cache line: a heap of blocks of one size (bins.c) or a list of spare records, and fields that
   // only its own call touches.

@@ -79,34 +79,41 @@ enum { TIDE__HANDLE_USERS = 4 };
 // needed. It may also be mapped in any number of views; making a view unmaps nothing.
 typedef struct tide__handle {
   // The first cache line: what a search for idle memory touches.
-  tide_physical physical;  // owned
-  uint64_t address;        // at home
+  uint64_t address;  // at home
   uint64_t bytes;
   struct tide__segment* home;
-  // Of the survey with this number, which found idle memory in it: see tide__survey.
+  // What the request of the survey with this number may use: see tide__survey.
   uint64_t survey;
-  uint64_t prefix;     // idle bytes at its beginning
-  uint64_t suffix;     // idle bytes at its end
-  tide__block* first;  // its first idle block
-  struct tide__handle* next_idle;
+  uint64_t prefix;    // idle bytes at its beginning
+  uint64_t suffix;    // idle bytes at its end
   bool prefix_waits;  // using the idle bytes at its beginning requires a wait for other streams
   bool suffix_waits;  // the same for its end
   bool is_mapped;     // at home; changes with the gate and the lock of the home's lane
   bool is_odd;        // not mapped at home, or other lanes may still use it; under that lock, like
   uint64_t crowd;     // number of the crowd it was in last; 0: none: see marks.c
+  // What is idle, whoever may use it. A survey brings it up to date, with the gate and the lane's lock.
+  uint64_t idle_prefix;
+  uint64_t idle_suffix;
+  uint64_t idle_inner;
+  tide__block* prefix_hole;         // the idle block at its beginning; NULL: none
+  tide__block* suffix_hole;         // the one at its end
+  tide__block* inner_hole;          // the largest one that touches neither
+  struct tide__view_place* places;  // in views; with the gate
+  struct tide__handle* next_idle;
+  tide_physical physical;  // owned
   tide__user users[TIDE__HANDLE_USERS];
-  uint32_t view_places;  // mappings in views; touched with the gate, like the rest
-  bool is_shared;        // another process may use it: not lent until it is wholly idle
+  bool is_shared;  // another process may use it: not lent until it is wholly idle; with the gate
 } tide__handle;
 
-// A survey of the idle memory that a request may use, which notes it in the handles. Handles that have none
-// are not touched: what they say is of an earlier survey. It holds as long as no idle block comes or goes.
+// A survey of the idle memory that a request may use. It holds as long as no idle block comes or goes. It
+// looks at the blocks that have changed since the last one. What of a handle the request may use is found out
+// when it is asked for.
 typedef struct tide__survey {
   uint64_t number;
   uint64_t look;        // for which it was made; 0: for no other
   uint64_t changes;     // of idle blocks, until then
-  tide__handle* first;  // with idle memory, homes by age, in each by address; by next_idle
-  tide__handle** end;   // where the next one goes
+  bool is_listed;       // the handles with memory that it may use are in this list:
+  tide__handle* first;  // homes by age, in each by address; by next_idle
   size_t count;
 } tide__survey;
 
@@ -126,6 +133,7 @@ typedef struct tide__sizes {
 
 // The part of a segment that is a home of handles: addresses for more memory than the device has, filled from
 // the low end. The last block of its chain is UNMAPPED; new memory is mapped at its beginning.
+enum { TIDE__NOTED_MOST = 64 };
 typedef struct tide__home {
   tide__link link;  // among the homes of large blocks of the allocator, by age; with the gate
   struct tide__segment* segment;
@@ -133,9 +141,15 @@ typedef struct tide__home {
   tide__handle** handles;  // owned, by address; they change with the gate and the lane's lock
   size_t count;
   size_t capacity;
+  uint64_t* idle_bits;  // owned; which of them had idle memory at an end, at the last survey; with the gate
+  size_t idle_capacity;
   uint32_t odd_count;  // of its handles; under the lane's lock, like
   tide__sizes sizes;   // of a home of large blocks
   tide__block* ahead;  // memory that was made ahead, in whole handles; NULL: none; with the gate and the lock
+  // Blocks that became idle, or are idle no more, since the last survey. Under the lane's lock.
+  bool is_noting;  // since a survey; until there were too many, so that the next one looks at all blocks
+  uint16_t noted_count;
+  tide__block* noted[TIDE__NOTED_MOST];
 } tide__home;
 
 // Memory that is made before a request needs it, by a helper thread or, on the dry machine, at the end of the
@@ -166,20 +180,40 @@ typedef struct tide__addresses {
   tide__tree_node node;  // among the idle ones
 } tide__addresses;
 
+// One of the places of a handle in views.
+typedef struct tide__view_place {
+  struct tide__view* view;
+  struct tide__view_place* next;
+  struct tide__view_place** link;  // what points to it
+} tide__view_place;
+
 // The part of a segment that is a view: handles mapped one after another, in any order.
 typedef struct tide__view {
   tide__addresses* addresses;  // owned
   tide__handle** handles;      // owned; NULL where one was given back, or is not mapped yet
   uint64_t* offsets;           // owned
+  tide__view_place* places;    // owned; of each handle
+  size_t entry;                // its place in the list of its lane; SIZE_MAX: none; with the gate
   size_t count;
   const tide__handle* middle;  // the handle in the middle of its bytes; only if it is not broken
   uint32_t live;               // blocks in it; under the lane's lock
   bool is_broken;              // a handle is missing, or the view is retired: it serves no more requests
-  bool is_retired;             // it is unmapped when its last use has passed; with the gate, like used_at
-  uint64_t used_at;            // the number of the stitch or use; 0: it was made ahead, and serves no request
-  uint64_t last_use;           // stamp of the last release of a block in it; under the lane's lock
-  uint64_t turns;              // entries about segments when that was reported to observers; likewise
+  bool is_retired;             // it is unmapped when its last use has passed; with the gate
+  bool is_ahead;               // it was made ahead, and serves no request yet; likewise
+  bool has_grown;              // more of its memory is idle than its entry knows; with the gate, like
+  struct tide__view* next_grown;
+  struct tide__segment* segment;
+  tide__link order;   // among the views of the device, or the retired ones of its lane; with the gate
+  uint64_t last_use;  // stamp of the last release of a block in it; under the lane's lock
+  uint64_t turns;     // entries about segments when that was reported to observers; likewise
 } tide__view;
+
+// What a search for a view has to know first.
+typedef struct tide__view_entry {
+  uint64_t most_idle;  // no run of idle memory in it was longer at the last survey; 0: the entry is empty
+  uint64_t bytes;
+  struct tide__segment* segment;  // the view's
+} tide__view_entry;
 
 struct tide__mapping;
 
@@ -269,11 +303,16 @@ typedef struct tide__lane {
   tide__block* spares;  // records for blocks to come
   tide__use* spare_uses;
   tide__tally tally;
-  uint32_t number;          // lanes of a pool are numbered in the order in which they are made
-  tide__segment* homes[2];  // the newest of each kind, or NULL; they change with the gate and the lock
-  size_t view_count;        // with the gate
-  bool is_held;             // locked together with other lanes by the thread that has the gate; likewise
-  uint64_t wanted;          // the mark of this lane that another lane is about to wait for; likewise
+  uint32_t number;                 // lanes of a pool are numbered in the order in which they are made
+  tide__segment* homes[2];         // the newest of each kind, or NULL; they change with the gate and the lock
+  size_t view_count;               // with the gate, like
+  tide__view_entry* view_entries;  // owned; of views that serve requests, in the order they were made
+  size_t view_entry_count;
+  size_t view_entry_capacity;
+  struct tide__view* grown;  // views whose entries do not know of all idle memory, by next_grown
+  tide__link retired;        // views, in the order they were made
+  bool is_held;              // locked together with other lanes by the thread that has the gate; likewise
+  uint64_t wanted;           // the mark of this lane that another lane is about to wait for; likewise
   tide__marks marks;
   tide__atomic_u32 makes_marks;  // large blocks get a mark when they are released
   tide__atomic_u32 is_closed;    // the stream is gone: it is not called, and no request finds the lane
@@ -483,7 +522,7 @@ struct tide_device_cache {
   tide__ahead_memory ahead;      // of these homes
   tide__survey survey;           // the last one
   uint64_t looks;                // for which surveys were made so far
-  uint64_t view_uses;            // stitches and uses of views so far
+  tide__link views;              // without retired ones; those that were not used for longest come first
   uint64_t view_bytes;           // of addresses
   size_t view_count;             // both without retired ones
   size_t retired_count;          // of views

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "device/tide/range.h"
+#include "device/tide/view_list.h"
 
 // What is found on a walk through everything.
 typedef struct findings {
@@ -85,6 +86,40 @@ static int block_check_map(findings* f, const tide__block* block) {
   return 0;
 }
 
+// Do the handles under a block that is not noted say what is idle there?
+static int block_check_idle(const tide__home* home, const tide__block* block) {
+  const bool is_idle = block->state == TIDE__BLOCK_FREE;
+  const tide__block* const hole = is_idle ? block : NULL;
+  for (size_t i = 0; i < home->count; i++) {
+    const tide__handle* const handle = home->handles[i];
+    const uint64_t handle_end = handle->address + handle->bytes;
+    const uint64_t from = tide__max(handle->address, block->address);
+    const uint64_t to = tide__min(handle_end, tide__block_end(block));
+    if (from >= to) continue;
+    const uint64_t bytes = is_idle ? to - from : 0;
+    CHECK(from > handle->address || (handle->idle_prefix == bytes && handle->prefix_hole == hole), 11,
+          "%llu idle bytes at the beginning of the handle at %#llx", (unsigned long long)handle->idle_prefix,
+          (unsigned long long)handle->address);
+    CHECK(to < handle_end || (handle->idle_suffix == bytes && handle->suffix_hole == hole), 11,
+          "%llu idle bytes at the end of the handle at %#llx", (unsigned long long)handle->idle_suffix,
+          (unsigned long long)handle->address);
+    const bool is_inner = is_idle && from > handle->address && to < handle_end;
+    CHECK(is_inner ? handle->idle_inner >= bytes : handle->inner_hole != block, 11,
+          "%llu idle bytes inside the handle at %#llx", (unsigned long long)handle->idle_inner,
+          (unsigned long long)handle->address);
+    CHECK(((home->idle_bits[i / 64] >> i % 64) & 1) == (handle->idle_prefix + handle->idle_suffix > 0), 11,
+          "the handle at %#llx is listed wrongly", (unsigned long long)handle->address);
+  }
+  return 0;
+}
+
+static int block_check_note(const tide__home* home, const tide__block* block) {
+  if (home->is_noting && block->note == 0) return block_check_idle(home, block);
+  CHECK(block->note == 0 || (block->note <= home->noted_count && home->noted[block->note - 1] == block), 11,
+        "the block at %#llx is not noted", (unsigned long long)block->address);
+  return 0;
+}
+
 // Is memory of a home behind each block that has or lends some?
 static int block_check_home(const tide__segment* segment, const tide__block* block) {
   const bool is_unmapped = block->state == TIDE__BLOCK_UNMAPPED;
@@ -100,6 +135,36 @@ static int block_check_home(const tide__segment* segment, const tide__block* blo
   CHECK(is_unmapped || covered == block->bytes, 4, "handles under the block at %#llx are missing",
         (unsigned long long)block->address);
   CHECK(block->state != TIDE__BLOCK_VACANT, 2, "a vacant block in a home");
+  return block_check_note(segment->home, block);
+}
+
+// Has no view a longer run of idle memory than its entry says?
+static int view_check_idle(const tide__view_entry* entry) {
+  const tide__view* const view = entry->segment->view;
+  uint64_t run = 0;
+  if (view->has_grown) return 0;
+  for (size_t i = 0; i < view->count; i++) {
+    run += view->handles[i]->idle_prefix;
+    CHECK(run <= entry->most_idle, 11, "a run of %llu idle bytes, where at most %llu are expected",
+          (unsigned long long)run, (unsigned long long)entry->most_idle);
+    CHECK(view->handles[i]->idle_inner <= entry->most_idle, 11, "a hole of %llu idle bytes is not expected",
+          (unsigned long long)view->handles[i]->idle_inner);
+    if (view->handles[i]->idle_prefix < view->handles[i]->bytes) run = view->handles[i]->idle_suffix;
+  }
+  return run <= entry->most_idle ? 0 : BROKEN(11, "a longer run of idle bytes than expected");
+}
+
+static int lane_check_views(const tide__lane* lane) {
+  size_t count = 0;
+  for (size_t i = 0; i < lane->view_entry_count; i++) {
+    const tide__view_entry* const entry = &lane->view_entries[i];
+    if (entry->segment == NULL) continue;
+    CHECK(tide__view_entry_of(entry->segment) == entry && !entry->segment->view->is_broken, 11,
+          "a wrong entry of a view");
+    CHECK_ALL(view_check_idle(entry));
+    count++;
+  }
+  CHECK(count <= lane->view_count, 11, "%zu entries of %zu views", count, lane->view_count);
   return 0;
 }
 
@@ -254,7 +319,7 @@ static int lane_check(findings* f, tide__lane* lane) {
     CHECK(unmapped_count(&lane->free_index[kind].unmapped) == f->unmapped_blocks, 2,
           "%llu unmapped blocks are not in their index", (unsigned long long)f->unmapped_blocks);
   }
-  return 0;
+  return lane_check_views(lane);
 }
 
 static int pool_walk(findings* f, tide__pool* pool) {

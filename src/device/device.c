@@ -209,6 +209,7 @@ static void device_init(tide_device_cache* device) {
   tide__mutex_init(&device->totals_lock, TIDE__RANK_TOTALS);
   tide__pools_start(device);
   tide__list_init(&device->homes);
+  tide__list_init(&device->views);
   tide__store_relaxed(&device->detours, TIDE__HAS_NO_TCACHES);
   device->totals.size = sizeof device->totals;
 }

@@ -147,6 +147,33 @@ TIDE_TEST(test_tide__the_tightest_run_of_a_view_serves) {
   comb_expect(m, &c);
 }
 
+// The second of three blocks in the first handle of a view, whose memory is at home on another stream, is
+// released. The hole touches no end of the handle.
+TIDE_TEST(test_tide__a_hole_inside_a_handle_of_a_view_serves) {
+  const tide_stream there = side_new(m);
+  const tide_stream here = side_new(m);
+  const tide_block idle = take(d, there, 16 * MIB);
+  (void)take(d, here, 2 * MIB);
+  give(d, idle);
+  T_OK(tide_machine_device_synchronize(m, 0));
+  limit_to(d, 18 * MIB);
+  const tide_block view = take(d, here, 16 * MIB);
+  give(d, view);
+  const uint64_t before = memory_calls(m);
+
+  const painted first = painted_new(m, d, here, 640 * KIB, 1);
+  const tide_block second = take(d, here, 640 * KIB);
+  const painted third = painted_new(m, d, here, 640 * KIB, 3);
+  T_PTR_EQ(second.address, bytes_of(view) + 640 * KIB);
+  give(d, second);
+  const painted again = painted_new(m, d, here, 600 * KIB, 2);
+  T_PTR_EQ(again.block.address, second.address);
+  painted_expect(m, &first);
+  painted_expect(m, &again);
+  painted_expect(m, &third);
+  T_EQ(memory_calls(m), before);
+}
+
 TIDE_TEST(test_tide__without_need_nothing_is_stitched) {
   const tide_stream stream = side_new(m);
   const uint64_t before = reservations(m);

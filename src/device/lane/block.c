@@ -32,6 +32,38 @@ uint64_t tide__block_counted_bytes(const tide__block* block) {
 
 bool tide__block_is_whole(const tide__block* block) { return block->prev == NULL && block->next == NULL; }
 
+// ---------------------------------------------------------------------------------------------------
+// Notes of what has changed, for the next survey of a home. A part of a noted block is noted as well, and so
+// is what a noted block is joined with. So all memory that became idle, or is idle no more, is in noted ones.
+
+void tide__notes_stop_locked(tide__home* home) {
+  for (uint16_t i = 0; i < home->noted_count; i++) home->noted[i]->note = 0;
+  home->noted_count = 0;
+  home->is_noting = false;
+}
+
+static inline void note_locked(tide__block* block) {
+  if (block->note != 0) return;
+  tide__home* const home = block->segment->home;
+  if (home == NULL || !home->is_noting) return;
+  if (home->noted_count == TIDE__NOTED_MOST) {
+    tide__notes_stop_locked(home);
+    return;
+  }
+  home->noted[home->noted_count++] = block;
+  block->note = home->noted_count;
+}
+
+// The memory of a record that is about to go belongs to another one now.
+static inline void note_move_locked(tide__block* from, tide__block* to) {
+  if (from->note == 0) return;
+  tide__home* const home = to->segment->home;
+  tide__block* const moved = to->note == 0 ? to : home->noted[--home->noted_count];
+  home->noted[from->note - 1] = moved;
+  moved->note = from->note;
+  from->note = 0;
+}
+
 static inline void index_put_locked(tide__block* block, bool restamps) {
   tide__lane* const lane = block->segment->lane;
   const int kind = block->is_small ? TIDE__SMALL : TIDE__LARGE;
@@ -42,6 +74,7 @@ static inline void index_put_locked(tide__block* block, bool restamps) {
     lane->puts++;
   }
   tide__bins_put(&lane->free_index[kind].bins, block);
+  note_locked(block);
 }
 
 static inline void index_take_locked(tide__block* block) {
@@ -49,6 +82,7 @@ static inline void index_take_locked(tide__block* block) {
   tide__bins_take(&lane->free_index[block->is_small ? TIDE__SMALL : TIDE__LARGE].bins, block);
   lane->takes++;
   block->state = TIDE__BLOCK_BUSY;
+  note_locked(block);
 }
 
 void tide__free_index_put_locked(tide__block* block, bool restamps) { index_put_locked(block, restamps); }
@@ -85,6 +119,8 @@ static tide__block* block_beside(tide__lane* lane, const tide__block* block, uin
   made->uses = NULL;
   made->pieces = NULL;
   made->last_use = 0;
+  made->note = 0;
+  if (block->note != 0) note_locked(made);
   return made;
 }
 
@@ -126,6 +162,7 @@ void tide__block_absorb_prev_locked(tide__lane* lane, tide__block* block) {
   block->prev = prev->prev;
   if (block->prev != NULL) block->prev->next = block;
   if (block->prev == NULL) block->segment->head = block;
+  note_move_locked(prev, block);
   tide__lane_give_spare_locked(lane, prev);
 }
 
@@ -135,6 +172,7 @@ void tide__block_absorb_next_locked(tide__lane* lane, tide__block* block) {
   block->bytes += next->bytes;
   block->next = next->next;
   if (block->next != NULL) block->next->prev = block;
+  note_move_locked(next, block);
   tide__lane_give_spare_locked(lane, next);
 }
 

@@ -93,6 +93,7 @@ static tide__lane* lane_new(tide_device_cache* device) {
   tide__mutex_init(&lane->lock, TIDE__RANK_LANE);
   marks_init(&lane->marks);
   tide__list_init(&lane->segments);
+  tide__list_init(&lane->retired);
   return lane;
 }
 
@@ -112,6 +113,7 @@ void tide__lane_fini(tide_device_cache* device, tide__lane* lane) {
   for (int i = 0; i < 2; i++) tide__bins_fini(&lane->free_index[i].bins, device->heap);
   marks_fini(device, &lane->marks);
   tide__heap_release(device->heap, lane->waited, lane->waited_count, sizeof *lane->waited);
+  tide__heap_release(device->heap, lane->view_entries, lane->view_entry_capacity, sizeof *lane->view_entries);
   tide__mutex_fini(&lane->lock);
   tide__heap_release(device->heap, lane, 1, sizeof *lane);
 }

@@ -38,6 +38,7 @@ tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address,
   tide__store_relaxed(&block->stack, 0);
   block->uses = NULL;
   block->pieces = NULL;
+  block->note = 0;
   segment->address = address;
   segment->bytes = bytes;
   segment->head = block;

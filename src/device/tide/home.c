@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "device/tide/lasting.h"
+#include "device/tide/view_list.h"
 
 uint64_t tide__home_unit(tide_device_cache* device) {
   return tide__round_up(tide__device_options(device)->tide_least_handle_bytes, device->granularity);
@@ -64,42 +65,87 @@ bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes) {
   return true;
 }
 
-static void handle_survey_locked(tide__survey* survey, tide__handle* handle, tide__block* hole) {
-  const uint64_t end = tide__block_end(hole);
-  if (handle->survey != survey->number) {
-    handle->survey = survey->number;
-    handle->first = hole;
-    handle->prefix = handle->suffix = 0;
-    handle->next_idle = NULL;
-    *survey->end = handle;
-    survey->end = &handle->next_idle;
-    survey->count++;
-  }
-  if (hole->address <= handle->address) {
-    handle->prefix = tide__min(end, tide__handle_end(handle)) - handle->address;
-  }
-  if (end >= tide__handle_end(handle)) {
-    handle->suffix = tide__handle_end(handle) - tide__max(hole->address, handle->address);
+// Finds the largest idle block in a handle that touches neither of its ends. `block` lies in the handle.
+static void handle_survey_inner_locked(tide__handle* handle, tide__block* block) {
+  const uint64_t end = tide__handle_end(handle);
+  handle->inner_hole = NULL;
+  handle->idle_inner = 0;
+  while (block->address > handle->address) block = block->prev;
+  if (tide__block_end(block) >= end) return;
+  for (block = block->next; tide__block_end(block) < end; block = block->next) {
+    if (block->state != TIDE__BLOCK_FREE || block->bytes <= handle->idle_inner) continue;
+    handle->inner_hole = block;
+    handle->idle_inner = block->bytes;
   }
 }
 
-// The next hole may begin in the handle in which the last one ended.
-void tide__home_survey_locked(const tide__segment* segment, tide__survey* survey) {
+// Notes what a block, idle or not, says about a handle in which it lies.
+static void handle_survey_locked(tide__handle* handle, tide__block* block) {
+  const bool is_idle = block->state == TIDE__BLOCK_FREE;
+  const uint64_t from = tide__handle_from(handle, block->address);
+  const uint64_t to = tide__handle_to(handle, tide__block_end(block));
+  const uint64_t prefix = handle->idle_prefix;
+  const uint64_t suffix = handle->idle_suffix;
+  const uint64_t inner = handle->idle_inner;
+  if (from == 0) {
+    handle->idle_prefix = is_idle ? to : 0;
+    handle->prefix_hole = is_idle ? block : NULL;
+  }
+  if (to == handle->bytes) {
+    handle->idle_suffix = is_idle ? to - from : 0;
+    handle->suffix_hole = is_idle ? block : NULL;
+  }
+  if (inner > 0 || to - from < handle->bytes) handle_survey_inner_locked(handle, block);
+  if (handle->idle_prefix > prefix || handle->idle_suffix > suffix || handle->idle_inner > inner)
+    tide__view_places_grow(handle);
+}
+
+static void home_set_idle_bit_locked(const tide__home* home, size_t index, bool is_set) {
+  uint64_t* const word = &home->idle_bits[index / 64];
+  const uint64_t bit = (uint64_t)1 << index % 64;
+  *word = is_set ? *word | bit : *word & ~bit;
+}
+
+// The first handle that the block lies over is handle `i`. A block stays handed out as long as it is shared,
+// so that a handle that is wholly idle is shared no more.
+static void block_survey_locked(const tide__home* home, size_t i, tide__block* block) {
+  const uint64_t end = tide__block_end(block);
+  for (; i < home->count && home->handles[i]->address < end; i++) {
+    tide__handle* const handle = home->handles[i];
+    handle_survey_locked(handle, block);
+    home_set_idle_bit_locked(home, i, handle->idle_prefix + handle->idle_suffix > 0);
+    if (handle->idle_prefix == handle->bytes) handle->is_shared = false;
+  }
+}
+
+// The next block may begin in the handle in which the last one ended.
+static void home_survey_all_locked(const tide__segment* segment) {
   const tide__home* const home = segment->home;
   size_t i = 0;
   for (tide__block* block = segment->head; block != NULL; block = block->next) {
-    if (block->state != TIDE__BLOCK_FREE) continue;
     i = tide__handle_index_from(home, i, block->address);
-    for (; i < home->count && home->handles[i]->address < tide__block_end(block); i++) {
-      handle_survey_locked(survey, home->handles[i], block);
-    }
-    if (i > 0) i--;
+    block_survey_locked(home, i, block);
   }
+}
+
+void tide__home_survey_locked(const tide__segment* segment) {
+  tide__home* const home = segment->home;
+  if (!home->is_noting) home_survey_all_locked(segment);
+  for (uint16_t i = 0; i < home->noted_count; i++) {
+    tide__block* const block = home->noted[i];
+    block_survey_locked(home, tide__handle_index_at(home, block->address), block);
+    block->note = 0;
+  }
+  home->noted_count = 0;
+  home->is_noting = true;
 }
 
 // Makes room for `count` more handles in a home.
 tide_status tide__home_make_room(tide_device_cache* device, tide__segment* segment, size_t count) {
   tide__home* const home = segment->home;
+  TIDE_REQUIRE(tide__heap_grow(device->heap, (void**)&home->idle_bits, &home->idle_capacity,
+                               (home->count + count) / 64 + 1, sizeof *home->idle_bits),
+               TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", home->count + count);
   if (home->count + count <= home->capacity) return TIDE_OK;
   const size_t capacity = tide__max(home->count + count, home->capacity * 2);
   tide__handle** const grown = tide__heap_alloc(device->heap, capacity, sizeof *grown);
@@ -123,6 +169,7 @@ void tide__home_add_handles_locked(tide_device_cache* device, tide__segment* seg
     handle->address = address;
     handle->home = segment;
     handle->is_mapped = is_mapped;
+    home_set_idle_bit_locked(home, home->count, false);
     home->handles[home->count++] = handle;
     tide__handle_note_locked(device, handle);
     address += handle->bytes;
@@ -157,6 +204,7 @@ static void home_piece_used_locked(tide_device_cache* device, tide__block* piece
 static void home_free(tide_device_cache* device, tide__home* home) {
   if (home == NULL) return;
   tide__heap_release(device->heap, home->handles, home->capacity, sizeof *home->handles);
+  tide__heap_release(device->heap, home->idle_bits, home->idle_capacity, sizeof *home->idle_bits);
   tide__heap_release(device->heap, home, 1, sizeof *home);
 }
 

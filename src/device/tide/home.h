@@ -46,6 +46,16 @@ static inline uint64_t tide__handle_to(const tide__handle* handle, uint64_t end)
   return tide__min(end, tide__handle_end(handle)) - handle->address;
 }
 
+// The next handle with idle memory at an end, at the last survey, from `index` on; or the count.
+static inline size_t tide__home_next_idle(const tide__home* home, size_t index) {
+  while (index < home->count) {
+    const uint64_t bits = home->idle_bits[index / 64] >> index % 64;
+    if (bits != 0) return tide__min(index + (size_t)__builtin_ctzll(bits), home->count);
+    index = (index / 64 + 1) * 64;
+  }
+  return home->count;
+}
+
 #define TIDE__HANDLES_EACH(i, home, begin, end)       \
   for (size_t i = tide__handle_index_at(home, begin); \
        i < (home)->count && (home)->handles[i]->address < (end); i++)

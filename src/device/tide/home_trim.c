@@ -49,6 +49,7 @@ void tide__home_remove_handle(tide_device_cache* device, tide__segment* segment,
   memmove(&home->handles[index], &home->handles[index + 1],
           (home->count - index - 1) * sizeof *home->handles);
   home->count--;
+  tide__notes_stop_locked(home);
   tide__mutex_unlock(&segment->lane->lock);
   tide__heap_release(device->heap, handle, 1, sizeof *handle);
 }

@@ -216,7 +216,7 @@ static tide__memo_part part_of(const tide__handle* handle) {
 static bool view_note(tide_device_cache* device, tide__memo* memo, const tide__segment* segment) {
   const tide__view* const view = segment->view;
   const size_t part_count = memo->part_count;
-  bool is_good = !view->is_broken && view->used_at != 0;
+  bool is_good = !view->is_broken && !view->is_ahead;
   if (!is_good) return true;
   if (!view_add(device, memo, segment->lane->number)) return false;
   for (size_t i = 0; i < view->count && is_good; i++) {

@@ -48,22 +48,30 @@ static bool range_is_usable_locked(const tide__gathering* g, const tide__handle*
 }
 
 // What other lanes may still use and cannot be waited for counts as in use. So does what another process can
-// see: it serves its own stream only. A block stays handed out as long as it is shared, so that a handle that
-// is wholly idle is shared no more.
-static void survey_handle_locked(const tide__gathering* g, tide__handle* handle) {
+// see: it serves its own stream only.
+void tide__handle_survey_locked(const tide__gathering* g, tide__handle* handle) {
   const uint64_t bytes = handle->bytes;
-  if (handle->prefix == bytes) handle->is_shared = false;
-  if (handle->is_shared) handle->prefix = handle->suffix = 0;
-  const bool is_whole = handle->prefix == bytes;
+  handle->survey = g->request->device->survey.number;
+  handle->prefix = handle->is_shared ? 0 : handle->idle_prefix;
+  handle->suffix = handle->is_shared ? 0 : handle->idle_suffix;
   handle->prefix_waits = handle->suffix_waits = false;
+  if (handle_is_plain_locked(handle, g->request->lane)) return;
   if (handle->prefix != 0 && !range_is_usable_locked(g, handle, 0, handle->prefix, &handle->prefix_waits)) {
     handle->prefix = 0;
   }
-  if (is_whole && handle->prefix == 0) handle->suffix = 0;
-  if (handle->suffix != 0 &&
-      !range_is_usable_locked(g, handle, bytes - handle->suffix, bytes, &handle->suffix_waits)) {
+  if (handle->idle_prefix == bytes) {
+    handle->suffix = handle->prefix;
+    handle->suffix_waits = handle->prefix_waits;
+  } else if (handle->suffix != 0 &&
+             !range_is_usable_locked(g, handle, bytes - handle->suffix, bytes, &handle->suffix_waits)) {
     handle->suffix = 0;
   }
+}
+
+bool tide__inner_is_usable_locked(const tide__gathering* g, const tide__handle* handle) {
+  const uint64_t from = handle->inner_hole->address - handle->address;
+  bool waits = false;
+  return !handle->is_shared && range_is_usable_locked(g, handle, from, from + handle->idle_inner, &waits);
 }
 
 // Every block that becomes idle, or is idle no more, is counted by its lane.
@@ -81,11 +89,29 @@ void tide__survey_locked(const tide__gathering* g) {
   const uint64_t changes = changes_locked(g->request);
   if (g->look != 0 && survey->look == g->look && survey->changes == changes) return;
   *survey = (tide__survey){ .number = survey->number + 1, .look = g->look, .changes = changes };
-  survey->end = &survey->first;
-  TIDE__HOMES_EACH(it, g->request) {
-    tide__home_survey_locked(TIDE_OWNER(it, tide__home, link)->segment, survey);
+  TIDE__HOMES_EACH(it, g->request) { tide__home_survey_locked(TIDE_OWNER(it, tide__home, link)->segment); }
+}
+
+// Adds the handles of a home to a list; returns where the next one goes.
+static tide__handle** home_list_locked(const tide__gathering* g, const tide__home* home, tide__handle** end) {
+  for (size_t i = tide__home_next_idle(home, 0); i < home->count; i = tide__home_next_idle(home, i + 1)) {
+    tide__handle* const handle = tide__handle_look_locked(g, home->handles[i]);
+    if (handle->prefix == 0 && handle->suffix == 0) continue;
+    *end = handle;
+    end = &handle->next_idle;
+    g->request->device->survey.count++;
   }
-  for (tide__handle* it = survey->first; it != NULL; it = it->next_idle) survey_handle_locked(g, it);
+  return end;
+}
+
+void tide__survey_list_locked(const tide__gathering* g) {
+  tide__survey* const survey = &g->request->device->survey;
+  tide__handle** end = &survey->first;
+  tide__survey_locked(g);
+  if (survey->is_listed) return;
+  survey->is_listed = true;
+  TIDE__HOMES_EACH(it, g->request) { end = home_list_locked(g, TIDE_OWNER(it, tide__home, link), end); }
+  *end = NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -142,12 +168,17 @@ void tide__piece_add(tide__gathering* g, tide__block* block) {
   g->last_piece = &block->heap_next;
 }
 
-// Takes a range of a home that is idle; false if it is not any more.
+// Takes a range of a home that is idle; false if it is not any more. An idle block may have been cut since
+// the survey, but its record is still near.
 static bool piece_take_locked(tide__gathering* g, const tide__handle* handle, uint64_t address,
                               uint64_t bytes) {
   tide__lane* const lane = handle->home->lane;
-  if (!tide__handle_has_idle(&g->request->device->survey, handle)) return false;
-  tide__block* const block = tide__chain_find(handle->first, address);
+  const bool is_in_prefix = address < handle->address + handle->idle_prefix;
+  const bool is_in_suffix = address >= tide__handle_end(handle) - handle->idle_suffix;
+  tide__block* const end = is_in_prefix ? handle->prefix_hole : handle->suffix_hole;
+  tide__block* const hole = is_in_prefix || is_in_suffix ? end : handle->inner_hole;
+  if (hole == NULL) return false;
+  tide__block* const block = tide__chain_find(hole, address);
   if (block->state != TIDE__BLOCK_FREE || tide__block_end(block) < address + bytes) return false;
   tide__lane_supply_locked(g, lane);
   tide__free_index_take_locked(block);

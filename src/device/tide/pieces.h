@@ -36,15 +36,22 @@ static inline bool tide__home_is_open(const tide__request* request, const tide__
 // Locks all lanes with homes that a request may use, and its own; and unlocks them.
 void tide__homes_lock(const tide__request* request);
 void tide__homes_unlock(const tide__request* request);
-// Finds the idle memory that the request may use. Nothing is done if the last survey was made for the same
-// look, and nothing has changed since.
+// Brings the survey up to date for the request. Nothing is done if the last one was made for the same look,
+// and nothing has changed since.
 void tide__survey_locked(const tide__gathering* g);
-// Is there idle memory in a handle; is all of it idle?
-static inline bool tide__handle_has_idle(const tide__survey* survey, const tide__handle* handle) {
-  return handle->survey == survey->number;
+// The same, and lists the handles with memory that the request may use.
+void tide__survey_list_locked(const tide__gathering* g);
+// Finds out what the request may use of a handle: its prefix and suffix.
+void tide__handle_survey_locked(const tide__gathering* g, tide__handle* handle);
+static inline tide__handle* tide__handle_look_locked(const tide__gathering* g, tide__handle* handle) {
+  if (handle->survey != g->request->device->survey.number) tide__handle_survey_locked(g, handle);
+  return handle;
 }
-static inline bool tide__handle_is_whole(const tide__survey* survey, const tide__handle* handle) {
-  return tide__handle_has_idle(survey, handle) && handle->prefix == handle->bytes;
+// May the request use the largest hole inside a handle?
+bool tide__inner_is_usable_locked(const tide__gathering* g, const tide__handle* handle);
+// May the request use all of it?
+static inline bool tide__handle_is_whole_locked(const tide__gathering* g, tide__handle* handle) {
+  return handle->idle_prefix == handle->bytes && tide__handle_look_locked(g, handle)->prefix == handle->bytes;
 }
 
 // Takes at least `count` spare records, those of the request's lane first; and gives back the rest.

@@ -87,7 +87,7 @@ static void idle_note_locked(filling* s, const tide__home* home) {
   for (size_t i = 0; i < home->count; i++) {
     tide__handle* const handle = home->handles[i];
     const bool fits = handle->bytes % s->range->unit == 0 && handle->bytes <= s->bytes;
-    if (fits && tide__handle_is_whole(&device_of(s)->survey, handle)) s->idle[s->idle_count++] = handle;
+    if (fits && tide__handle_is_whole_locked(&s->own, handle)) s->idle[s->idle_count++] = handle;
   }
 }
 

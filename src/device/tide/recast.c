@@ -14,24 +14,24 @@ typedef struct recasting {
 
 static const tide__survey* survey_of(const recasting* r) { return &r->own.request->device->survey; }
 
-static bool handle_goes_locked(const recasting* r, const tide__handle* handle) {
-  return handle->bytes < r->least && tide__handle_is_whole(survey_of(r), handle) &&
+static bool handle_goes_locked(const recasting* r, tide__handle* handle) {
+  return handle->bytes < r->least && tide__handle_is_whole_locked(&r->own, handle) &&
          tide__handle_is_over(r->own.request->device, handle);
 }
 
 static uint64_t recastable_locked(const recasting* r) {
   uint64_t bytes = 0;
-  for (const tide__handle* it = survey_of(r)->first; it != NULL; it = it->next_idle) {
+  for (tide__handle* it = survey_of(r)->first; it != NULL; it = it->next_idle) {
     if (handle_goes_locked(r, it)) bytes += it->bytes;
   }
   return bytes;
 }
 
 // How far handles go that follow each other in a hole, up to `bytes`. The survey has them by address.
-static uint64_t stretch_end_locked(const recasting* r, const tide__handle* first, const tide__block* hole,
+static uint64_t stretch_end_locked(const recasting* r, tide__handle* first, const tide__block* hole,
                                    uint64_t bytes) {
   uint64_t to = first->address;
-  for (const tide__handle* it = first; it != NULL && to - first->address < bytes; it = it->next_idle) {
+  for (tide__handle* it = first; it != NULL && to - first->address < bytes; it = it->next_idle) {
     if (it->address != to || tide__handle_end(it) > tide__block_end(hole)) break;
     if (!handle_goes_locked(r, it)) break;
     to = tide__handle_end(it);
@@ -41,11 +41,11 @@ static uint64_t stretch_end_locked(const recasting* r, const tide__handle* first
 
 // Takes them, BUSY; NULL: there are none.
 static tide__block* stretch_take_locked(recasting* r, uint64_t bytes) {
-  const tide__handle* first = survey_of(r)->first;
+  tide__handle* first = survey_of(r)->first;
   while (first != NULL && !handle_goes_locked(r, first)) first = first->next_idle;
   if (first == NULL) return NULL;
   const uint64_t from = first->address;
-  tide__block* const block = tide__chain_find(first->first, from);
+  tide__block* const block = first->prefix_hole;
   const uint64_t to = stretch_end_locked(r, first, block, bytes);
   tide__lane* const lane = first->home->lane;
   tide__lane_supply_locked(&r->own, lane);
@@ -61,7 +61,7 @@ static tide__block* stretch_take_locked(recasting* r, uint64_t bytes) {
 
 static tide__block* stretch_take(recasting* r, uint64_t bytes) {
   tide__homes_lock(r->own.request);
-  tide__survey_locked(&r->own);
+  tide__survey_list_locked(&r->own);
   tide__block* const block = stretch_take_locked(r, bytes);
   tide__homes_unlock(r->own.request);
   return block;
@@ -80,7 +80,7 @@ static tide_status recast_some(recasting* r, uint64_t bytes) {
 
 static bool is_enough(const recasting* r, uint64_t bytes) {
   tide__homes_lock(r->own.request);
-  tide__survey_locked(&r->own);
+  tide__survey_list_locked(&r->own);
   const bool is_enough = recastable_locked(r) >= bytes;
   tide__homes_unlock(r->own.request);
   return is_enough;

@@ -100,8 +100,9 @@ void tide__home_add_use_locked(tide_device_cache* device, tide__home* home, uint
                                tide__lane* lane, uint64_t stamp);
 // The handles under a range that has memory.
 tide__span tide__home_span(const tide__home* home, uint64_t address, uint64_t bytes);
-// Adds the handles with idle memory, and what is idle at their ends, to a survey.
-void tide__home_survey_locked(const tide__segment* segment, tide__survey* survey);
+// Brings what handles say about idle memory up to date. Only blocks are looked at that have changed since the
+// last call, unless they are many.
+void tide__home_survey_locked(const tide__segment* segment);
 
 // ---------------------------------------------------------------------------------------------------
 // ahead.c: memory that is made before a request needs it

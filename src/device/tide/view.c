@@ -13,9 +13,10 @@
 
 #include "device/tide/hurry.h"
 #include "device/tide/lasting.h"
+#include "device/tide/view_list.h"
 
 #define VIEW_WINDOW_BYTES ((uint64_t)64 << 20)
-enum { SPARES_AT_FIRST = 64 };
+enum { SPARES_AT_FIRST = 16 };
 
 // ---------------------------------------------------------------------------------------------------
 // Records
@@ -28,10 +29,14 @@ tide_status tide__view_record(tide_device_cache* device, tide__lane* lane, size_
   tide__view* const view = tide__heap_alloc(device->heap, 1, sizeof *view);
   TIDE_REQUIRE(view != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
   (*out)->view = view;
+  view->segment = *out;
+  view->entry = SIZE_MAX;
+  tide__list_init(&view->order);
   view->count = count;
   view->handles = tide__heap_alloc(device->heap, count, sizeof *view->handles);
   view->offsets = tide__heap_alloc(device->heap, count, sizeof *view->offsets);
-  TIDE_REQUIRE(view->handles != NULL && view->offsets != NULL, TIDE_ERR_NO_MEMORY,
+  view->places = tide__heap_alloc(device->heap, count, sizeof *view->places);
+  TIDE_REQUIRE(view->handles != NULL && view->offsets != NULL && view->places != NULL, TIDE_ERR_NO_MEMORY,
                "no memory for the records of %zu handles", count);
   return TIDE_OK;
 }
@@ -58,7 +63,7 @@ tide__segment* tide__view_made_ahead(const tide__request* request, const tide__v
   TIDE_LIST_EACH(it, &request->lane->segments) {
     tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
     const tide__view* const view = segment->view;
-    if (view == NULL || view->used_at != 0 || view->is_broken || view->count != wanted->count) continue;
+    if (view == NULL || !view->is_ahead || view->is_broken || view->count != wanted->count) continue;
     if (memcmp(view->handles, wanted->handles, view->count * sizeof *view->handles) == 0) return segment;
   }
   return NULL;
@@ -105,7 +110,7 @@ tide__block* tide__view_cut_locked(tide__gathering* g, tide__segment* segment, u
   block->pieces = g->pieces;
   g->pieces = NULL;
   segment->view->live++;
-  segment->view->used_at = ++g->request->device->view_uses;
+  tide__view_list_use(g->request->device, segment->view);
   return block;
 }
 
@@ -183,71 +188,115 @@ typedef struct view_run {
 } view_run;
 
 // The run over an offset, which is in the handle `index`; false if no memory is idle there.
-static bool view_run_at(const tide__survey* survey, const tide__view* view, size_t index, uint64_t offset,
+static bool view_run_at(const tide__gathering* g, const tide__view* view, size_t index, uint64_t offset,
                         view_run* out) {
-  const tide__handle* const handle = view->handles[index];
+  const tide__handle* const handle = tide__handle_look_locked(g, view->handles[index]);
   const uint64_t begin = view->offsets[index];
   const uint64_t end = begin + handle->bytes;
-  if (!tide__handle_has_idle(survey, handle)) return false;
   const bool is_in_prefix = offset < begin + handle->prefix;
   const bool is_in_suffix = offset >= end - handle->suffix;
   if (!is_in_prefix && !is_in_suffix) return false;
   *out = (view_run){ is_in_prefix ? begin : end - handle->suffix, is_in_suffix ? end : begin + handle->prefix,
                      index };
   for (size_t i = index; i > 0 && out->begin == view->offsets[i]; i--) {
-    if (!tide__handle_has_idle(survey, view->handles[i - 1])) break;
-    out->begin -= view->handles[i - 1]->suffix;
+    out->begin -= tide__handle_look_locked(g, view->handles[i - 1])->suffix;
   }
   for (size_t i = index + 1; i < view->count && out->end == view->offsets[i]; i++) {
-    if (!tide__handle_has_idle(survey, view->handles[i])) break;
-    out->end += view->handles[i]->prefix;
+    const uint64_t more = tide__handle_look_locked(g, view->handles[i])->prefix;
+    if (more == 0) break;
+    out->end += more;
     out->last = i;
   }
   return true;
 }
 
-// Finds a run of at least `bytes` in a view that is less than twice as long: it can only be in the middle.
-static bool view_find_middle(const tide__survey* survey, const tide__segment* segment, uint64_t bytes,
-                             uint64_t* out_offset) {
+// The bytes of a run of at least `bytes` in a view that is less than twice as long: it can only be in the
+// middle. UINT64_MAX: there is none.
+static uint64_t view_find_middle(const tide__gathering* g, const tide__segment* segment, uint64_t bytes,
+                                 uint64_t* out_offset) {
   const tide__view* const view = segment->view;
   const uint64_t middle = segment->bytes / 2;
   view_run run;
-  if (!tide__handle_has_idle(survey, view->middle)) return false;
-  if (!view_run_at(survey, view, tide__view_index(view, 0, middle), middle, &run)) return false;
+  if (!view_run_at(g, view, tide__view_index(view, 0, middle), middle, &run)) return UINT64_MAX;
   *out_offset = run.begin;
-  return run.end - run.begin >= bytes;
+  return run.end - run.begin >= bytes ? run.end - run.begin : UINT64_MAX;
 }
 
-// The tightest run of idle memory of at least `bytes` in a view; false if there is none. A run that begins
-// behind an offset has the offset `bytes` further in it, so that a look at these is enough.
-static bool view_find_run(const tide__survey* survey, const tide__segment* segment, uint64_t bytes,
-                          uint64_t* out_offset) {
+// The bytes of the tightest run of idle memory of at least `bytes` in a view; UINT64_MAX if there is none. A
+// run that begins behind an offset has the offset `bytes` further in it, so that a look at these is enough.
+static uint64_t view_find_run(const tide__gathering* g, const tide__segment* segment, uint64_t bytes,
+                              uint64_t* out_offset) {
   const tide__view* const view = segment->view;
   uint64_t best = UINT64_MAX;
   size_t index = 0;
-  if (segment->bytes / 2 < bytes) return view_find_middle(survey, segment, bytes, out_offset);
+  if (segment->bytes / 2 < bytes) return view_find_middle(g, segment, bytes, out_offset);
   for (uint64_t offset = bytes - 1; offset < segment->bytes; offset += bytes) {
     view_run run;
     index = tide__view_index(view, index, offset);
-    if (!view_run_at(survey, view, index, offset, &run)) continue;
+    if (!view_run_at(g, view, index, offset, &run)) continue;
     index = run.last;
     offset = run.end - 1;
     if (run.end - run.begin < bytes || run.end - run.begin >= best) continue;
     best = run.end - run.begin;
     *out_offset = run.begin;
   }
-  return best != UINT64_MAX;
+  return best;
 }
 
-static tide__segment* view_find_locked(const tide__request* request, uint64_t* out_offset) {
-  const uint64_t bytes = request->rounded;
+// Has a view a hole inside a handle for the request, which is less than `best`?
+static bool view_find_inner(const tide__gathering* g, const tide__view* view, uint64_t best,
+                            uint64_t* out_offset) {
+  bool is_found = false;
+  for (size_t i = 0; i < view->count; i++) {
+    const tide__handle* const handle = view->handles[i];
+    if (handle->idle_inner < g->request->rounded || handle->idle_inner >= best) continue;
+    if (!tide__inner_is_usable_locked(g, handle)) continue;
+    best = handle->idle_inner;
+    *out_offset = view->offsets[i] + handle->inner_hole->address - handle->address;
+    is_found = true;
+  }
+  return is_found;
+}
+
+// The longest run or inner hole of idle memory in a view, whoever may use it.
+static uint64_t view_most_idle(const tide__view* view) {
+  uint64_t longest = 0;
+  uint64_t run = 0;
+  for (size_t i = 0; i < view->count; i++) {
+    const tide__handle* const handle = view->handles[i];
+    run += handle->idle_prefix;
+    longest = tide__max(longest, tide__max(run, handle->idle_inner));
+    if (handle->idle_prefix < handle->bytes) run = handle->idle_suffix;
+  }
+  return tide__max(longest, run);
+}
+
+// Is there no run of `bytes` in a view, because one that long has to use the handle in the middle?
+static bool view_is_split(const tide__view_entry* entry, uint64_t bytes) {
+  const tide__handle* const middle = entry->segment->view->middle;
+  return entry->bytes / 2 < bytes && middle->idle_prefix == 0 && middle->idle_suffix == 0 &&
+         middle->idle_inner == 0;
+}
+
+// A view without a long enough run is not searched again, until more of its memory is idle.
+static bool view_search_locked(const tide__gathering* g, tide__view_entry* entry, uint64_t* out_offset) {
+  const uint64_t bytes = g->request->rounded;
+  entry->most_idle = view_is_split(entry, bytes) ? bytes - 1 : view_most_idle(entry->segment->view);
+  if (entry->most_idle < bytes) return false;
+  const uint64_t best = view_find_run(g, entry->segment, bytes, out_offset);
+  return view_find_inner(g, entry->segment->view, best, out_offset) || best != UINT64_MAX;
+}
+
+static tide__segment* view_find_locked(const tide__gathering* g, uint64_t* out_offset) {
+  tide__lane* const lane = g->request->lane;
+  const uint64_t bytes = g->request->rounded;
   const uint64_t window = bytes + bytes / 4 + VIEW_WINDOW_BYTES;
-  const uint64_t most = tide__is_hurried(request) ? UINT64_MAX : window;
-  TIDE_LIST_EACH(it, &request->lane->segments) {
-    tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
-    const bool fits = segment->bytes >= bytes && segment->bytes <= most && segment->view != NULL &&
-                      !segment->view->is_broken && segment->view->used_at != 0;
-    if (fits && view_find_run(&request->device->survey, segment, bytes, out_offset)) return segment;
+  const uint64_t most = tide__is_hurried(g->request) ? UINT64_MAX : window;
+  tide__view_list_settle(lane);
+  for (size_t i = 0; i < lane->view_entry_count; i++) {
+    tide__view_entry* const entry = &lane->view_entries[i];
+    if (entry->most_idle < bytes || entry->bytes > most) continue;
+    if (view_search_locked(g, entry, out_offset)) return entry->segment;
   }
   return NULL;
 }
@@ -276,8 +325,9 @@ static tide_status view_use(tide__gathering* g, tide__block** out) {
     TIDE_TRY(tide__spares_get(g, wanted));
     tide__homes_lock(request);
     tide__survey_locked(g);
-    tide__segment* const segment = view_find_locked(request, &offset);
-    wanted = segment != NULL ? tide__spares_for(segment->view->count) : 0;
+    tide__segment* const segment = view_find_locked(g, &offset);
+    const size_t count = segment != NULL ? tide__view_span(segment->view, offset, request->rounded).count : 0;
+    wanted = count > 0 ? tide__spares_for(count) : 0;
     if (wanted > 0 && wanted <= g->spare_count) block = view_take_locked(g, segment, offset);
     tide__homes_unlock(request);
   }

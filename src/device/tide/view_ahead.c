@@ -8,13 +8,14 @@
 // was made ahead, it takes that instead of mapping its own. So the memo of another program, or a forged one,
 // changes no decision. A program that repeats what the last run did finds all its views.
 //
-// A view that was made ahead belongs to its lane like any other, with `used_at` 0. The helper maps one handle
-// at a time. Until all are mapped, the view is broken, and the places of the others are NULL. If a handle is
-// given back meanwhile, it stays broken, and goes at the end. The caller has the gate.
+// A view that was made ahead belongs to its lane like any other, and is the first to be retired. The helper
+// maps one handle at a time. Until all are mapped, the view is broken, and the places of the others are NULL.
+// If a handle is given back meanwhile, it stays broken, and goes at the end. The caller has the gate.
 #include <string.h>
 
 #include "device/tide/memo.h"
 #include "device/tide/view.h"
+#include "device/tide/view_list.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Beginning
@@ -53,7 +54,7 @@ static tide_status view_prepare(tide_device_cache* device, const tide__memo* mem
   (void)view_look(device, memo, from, view->handles, o->count);
   for (size_t i = 1; i < o->count; i++) view->offsets[i] = view->offsets[i - 1] + view->handles[i - 1]->bytes;
   memset(view->handles, 0, o->count * sizeof *view->handles);
-  view->is_broken = true;
+  view->is_broken = view->is_ahead = true;
   TIDE_TRY(tide__addresses_take(device, o->bytes, &addresses));
   const tide_status status = tide__map_cover(&device->map, addresses->node.tie, o->bytes, false);
   if (status != TIDE_OK || !tide__lane_lock_with_spares(device, lane)) {
@@ -61,6 +62,7 @@ static tide_status view_prepare(tide_device_cache* device, const tide__memo* mem
     return TIDE_ERR_NO_MEMORY;
   }
   tide__view_link_locked(device, *out, addresses, o->bytes);
+  tide__list_append(device->views.next, &view->order);  // before all others
   tide__mutex_unlock(&lane->lock);
   return TIDE_OK;
 }
@@ -119,7 +121,7 @@ static bool view_map_next(tide_device_cache* device, const tide__memo* memo) {
   if (view->is_retired || handle == NULL) return false;
   if (view_map_handle(device, segment->address + view->offsets[i], handle) != TIDE_OK) return false;
   view->handles[i] = handle;
-  handle->view_places++;
+  tide__view_place_add(view, i);
   ahead->view_filled++;
   return true;
 }

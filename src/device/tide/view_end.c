@@ -6,6 +6,7 @@
 // when a mark behind that work has passed, about as many handles at a time as the stitch before had mapped,
 // so that no request pays for more than its own. The gate is the caller's.
 #include "device/tide/tide.h"
+#include "device/tide/view_list.h"
 
 // Of views that are kept: how many, and how many times the bytes that are reserved.
 enum { VIEWS_MOST = 4096, VIEW_BYTES_MOST = 8 };
@@ -17,6 +18,7 @@ void tide__view_free(tide_device_cache* device, tide__view* view) {
   if (view == NULL) return;
   tide__heap_release(device->heap, view->handles, view->count, sizeof *view->handles);
   tide__heap_release(device->heap, view->offsets, view->count, sizeof *view->offsets);
+  tide__heap_release(device->heap, view->places, view->count, sizeof *view->places);
   tide__heap_release(device->heap, view, 1, sizeof *view);
 }
 
@@ -32,34 +34,23 @@ static tide_status view_unmap_handle(tide_device_cache* device, tide__segment* s
   tide__handle* const handle = view->handles[index];
   TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(segment->address + view->offsets[index]),
                               handle->bytes));
-  handle->view_places--;
+  tide__view_place_remove(view, index);
   view->handles[index] = NULL;
   view->is_broken = true;
-  return TIDE_OK;
-}
-
-static tide_status view_drop_handle(tide_device_cache* device, tide__segment* segment,
-                                    const tide__handle* handle) {
-  for (size_t i = 0; i < segment->view->count; i++) {
-    if (segment->view->handles[i] == handle) TIDE_TRY(view_unmap_handle(device, segment, i));
-  }
+  tide__view_list_remove(segment);
   return TIDE_OK;
 }
 
 tide_status tide__views_drop_handle(tide_device_cache* device, tide__handle* handle) {
-  tide__pool* const pool = handle->home->lane->pool;
-  tide__lane* lane = tide__lane_next(device, pool, NULL);
-  for (; lane != NULL && handle->view_places > 0; lane = tide__lane_next(device, pool, lane)) {
-    tide__segment* segment = view_next(lane, NULL);
-    for (; segment != NULL && handle->view_places > 0; segment = view_next(lane, segment)) {
-      TIDE_TRY(view_drop_handle(device, segment, handle));
-    }
+  while (handle->places != NULL) {
+    const tide__view_place* const place = handle->places;
+    TIDE_TRY(view_unmap_handle(device, place->view->segment, (size_t)(place - place->view->places)));
   }
   return TIDE_OK;
 }
 
 static void view_discount(tide_device_cache* device, const tide__segment* segment) {
-  if (segment->view->used_at == 0) device->ahead.view_count--;
+  if (segment->view->is_ahead) device->ahead.view_count--;
   device->view_bytes -= segment->bytes;
   device->view_count--;
   segment->lane->view_count--;
@@ -74,6 +65,7 @@ tide_status tide__view_drop(tide_device_cache* device, tide__segment* segment) {
   tide__mutex_lock(&lane->lock);
   tide__segment_unlink_locked(segment);
   tide__mutex_unlock(&lane->lock);
+  tide__list_unlink(&view->order);
   tide__addresses_give(device, view->addresses);
   if (device->ahead.view == segment) device->ahead.view = NULL;
   if (view->is_retired) device->retired_count--;
@@ -90,8 +82,8 @@ void tide__views_drop_ahead(tide_device_cache* device) {
     tide__segment* next = NULL;
     for (tide__segment* segment = view_next(lane, NULL); segment != NULL; segment = next) {
       next = view_next(lane, segment);
-      const bool is_ahead = segment->view->used_at == 0 && !segment->view->is_retired;
-      if (is_ahead) tide__ignore(tide__view_drop(device, segment));
+      const bool goes = segment->view->is_ahead && !segment->view->is_retired;
+      if (goes) tide__ignore(tide__view_drop(device, segment));
     }
   }
 }
@@ -163,31 +155,19 @@ bool tide__views_are_many(tide_device_cache* device) {
          device->view_bytes / VIEW_BYTES_MOST > tide__load_relaxed(&device->reserved_bytes);
 }
 
-static tide__segment* view_older_locked(tide__lane* lane, tide__segment* oldest) {
-  for (tide__segment* segment = view_next(lane, NULL); segment != NULL; segment = view_next(lane, segment)) {
-    const tide__view* const view = segment->view;
-    const bool is_older = oldest == NULL || view->used_at < oldest->view->used_at;
-    if (is_older && !view->is_retired && view->live == 0) oldest = segment;
-  }
-  return oldest;
-}
-
 // The view that was not used for longest, of those that no block is in.
-static tide__segment* view_oldest(tide_device_cache* device, tide__pool* pool) {
-  tide__segment* oldest = NULL;
-  tide__lane* lane = tide__lane_next(device, pool, NULL);
-  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
-    if (lane->view_count == 0) continue;
-    tide__mutex_lock(&lane->lock);
-    oldest = view_older_locked(lane, oldest);
-    tide__mutex_unlock(&lane->lock);
+static tide__segment* view_oldest(tide_device_cache* device) {
+  TIDE_LIST_EACH(it, &device->views) {
+    tide__segment* const segment = TIDE_OWNER(it, tide__view, order)->segment;
+    if (view_is_idle(segment)) return segment;
   }
-  return oldest;
+  return NULL;
 }
 
 // A view that serves no more. Work that was queued may still use it.
 static void view_retire(tide_device_cache* device, tide__segment* segment) {
   segment->view->is_retired = segment->view->is_broken = true;
+  tide__view_list_retire(segment);
   view_discount(device, segment);
   device->retired_count++;
 }
@@ -196,17 +176,18 @@ static bool view_is_over(const tide__segment* segment) {
   tide__mutex_lock(&segment->lane->lock);
   const uint64_t last_use = segment->view->last_use;
   tide__mutex_unlock(&segment->lane->lock);
-  return segment->view->is_retired && tide__stamp_has_passed(segment->lane, last_use);
+  return tide__stamp_has_passed(segment->lane, last_use);
 }
 
 // Unmaps retired views whose work is done, of about so many handles.
 static tide_status views_unmap_retired(tide_device_cache* device, tide__pool* pool, size_t most) {
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL && most > 0; lane = tide__lane_next(device, pool, lane)) {
-    tide__segment* next = NULL;
-    for (tide__segment* segment = view_next(lane, NULL); segment != NULL && most > 0; segment = next) {
+    tide__link* next = NULL;
+    for (tide__link* it = lane->retired.next; it != &lane->retired && most > 0; it = next) {
+      tide__segment* const segment = TIDE_OWNER(it, tide__view, order)->segment;
       const size_t count = segment->view->count;
-      next = view_next(lane, segment);
+      next = it->next;
       if (!view_is_over(segment) || !view_is_told(device, segment)) continue;
       TIDE_TRY(tide__view_drop(device, segment));
       most -= tide__min(most, count);
@@ -219,7 +200,7 @@ static tide_status views_unmap_retired(tide_device_cache* device, tide__pool* po
 void tide__views_keep_few(tide_device_cache* device, tide__lane* lane, size_t mapped) {
   const tide_error before = *tide_last_error();
   while (tide__views_are_many(device)) {
-    tide__segment* const oldest = view_oldest(device, lane->pool);
+    tide__segment* const oldest = view_oldest(device);
     if (oldest == NULL) break;
     view_retire(device, oldest);
   }

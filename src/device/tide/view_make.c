@@ -8,6 +8,7 @@
 
 #include "device/tide/stitch.h"
 #include "device/tide/view.h"
+#include "device/tide/view_list.h"
 
 #define END_LEAST_BYTES ((uint64_t)1 << 20)
 enum { STITCH_ATTEMPTS = 8 };
@@ -102,7 +103,7 @@ static tide_status holes_note(stitching* s) {
   for (bool is_done = false; !is_done;) {
     TIDE_TRY(room_get(s, survey->count));
     tide__homes_lock(request);
-    tide__survey_locked(&s->own);
+    tide__survey_list_locked(&s->own);
     is_done = has_room(s, survey->count);
     if (is_done) runs_note_locked(s, survey);
     tide__homes_unlock(request);
@@ -149,7 +150,7 @@ static tide_status view_record(const stitching* s, new_view* n) {
     view->offsets[i] = n->bytes;
     n->bytes += part->bytes;
   }
-  return TIDE_OK;
+  return tide__view_list_make_room(request->device, request->lane);
 }
 
 static tide_status view_plan(stitching* s, const tide__growth* growth, bool uses_holes, new_view* n) {
@@ -282,9 +283,10 @@ static tide__block* view_commit_locked(stitching* s, new_view* n) {
     tide__home_add_handles_locked(device, n->home, n->made, n->made_count, n->fresh->address, false);
   }
   if (n->rest != NULL) tide__block_return_locked(n->rest, true);
-  for (size_t i = 0; i < view->count; i++) view->handles[i]->view_places++;
   view->middle = view->handles[tide__view_index(view, 0, n->bytes / 2)];
   tide__view_link_locked(device, segment, n->addresses, n->bytes);
+  for (size_t i = 0; i < view->count; i++) tide__view_place_add(view, i);
+  tide__view_list_add(segment);
   return tide__view_cut_locked(&s->own, segment, n->plan.start, s->own.request->rounded);
 }
 
@@ -311,6 +313,8 @@ static tide__block* view_adopt(stitching* s, const new_view* n, tide__segment* r
   tide__list_unlink(&ready->link);
   tide__list_append(&lane->segments, &ready->link);
   ready->stack = s->own.request->context.stack;
+  ready->view->is_ahead = false;
+  tide__view_list_add(ready);
   tide__block* const block = tide__view_cut_locked(&s->own, ready, n->plan.start, s->own.request->rounded);
   tide__mutex_unlock(&lane->lock);
   s->own.request->device->ahead.view_count--;
