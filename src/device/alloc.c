@@ -4,6 +4,7 @@
 // Requests and releases: serving a request from cached memory, what happens when none fits, and taking blocks
 // back. A request that finds cached memory takes one lock, that of its lane.
 #include "device/park/park.h"
+#include "device/tide/lasting.h"
 #include "device/tide/tcache.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -13,6 +14,13 @@
 // others nothing.
 #define ALWAYS_INLINE __attribute__((always_inline)) static inline
 
+// Hands out a block of a lane.
+static inline void block_hand_out_locked(const tide__request* request, tide__block* block, tide__tally* tally,
+                                         tide_block* out) {
+  if (request->kind == TIDE__LARGE) tide__sizes_hand_out_locked(block->segment->lane, request->rounded);
+  (void)tide__block_commit_locked(request, block, request->policy->splits(request, block), tally, out);
+}
+
 // Hands out a BUSY block that the ladder brought.
 static tide_status request_finish(tide__request* request, tide__block* block, tide_block* out) {
   tide__lane* const lane = tide__load_relaxed(&block->lane);
@@ -20,7 +28,7 @@ static tide_status request_finish(tide__request* request, tide__block* block, ti
   tide__tally* const tally = tide__tally_enter(request->device, lane);
   const bool has_records = tide__lane_lock_with_spares(request->device, lane);
   if (has_records) {
-    (void)tide__block_commit_locked(request, block, request->policy->splits(request, block), tally, out);
+    block_hand_out_locked(request, block, tally, out);
     tide__mutex_unlock(&lane->lock);
   } else {
     tide__mutex_lock(&lane->lock);
@@ -53,7 +61,7 @@ ALWAYS_INLINE tide_status request_search(tide__request* request, tide_block* out
   if (tally == NULL) return TIDE_ERR_NO_MEMORY;
   tide__block* const block = policy->choose_locked(request);
   const bool is_ready = block != NULL && block_is_ready_locked(request, block);
-  if (is_ready) (void)tide__block_commit_locked(request, block, policy->splits(request, block), tally, out);
+  if (is_ready) block_hand_out_locked(request, block, tally, out);
   else if (block != NULL) tide__free_index_take_locked(block);
   tide__lane_shut(request->device, lane, tally);
   *out_found = block != NULL;

@@ -124,11 +124,17 @@ typedef struct tide__span {
   uint64_t offset;
 } tide__span;
 
-// When sizes of large blocks were first requested: see tide/lasting.h.
+// What is known about large blocks of one size, or of some that share a place: see tide/lasting.h.
+typedef struct tide__size {
+  uint64_t bytes;     // handed out now
+  uint32_t first;     // the number of the block since which some always were
+  bool was_released;  // one of them ever
+} tide__size;
+
 enum { TIDE__SIZES_BITS = 10 };
 typedef struct tide__sizes {
-  uint32_t requests;  // so far
-  uint32_t first[1 << TIDE__SIZES_BITS];
+  uint32_t count;  // blocks that were ever handed out
+  tide__size places[1 << TIDE__SIZES_BITS];
 } tide__sizes;
 
 // The part of a segment that is a home of handles: addresses for more memory than the device has, filled from
@@ -144,7 +150,7 @@ typedef struct tide__home {
   uint64_t* idle_bits;  // owned; which of them had idle memory at an end, at the last survey; with the gate
   size_t idle_capacity;
   uint32_t odd_count;  // of its handles; under the lane's lock, like
-  tide__sizes sizes;   // of a home of large blocks
+  tide__sizes* sizes;  // owned; NULL: of small blocks, or of an external stream
   tide__block* ahead;  // memory that was made ahead, in whole handles; NULL: none; with the gate and the lock
   // Blocks that became idle, or are idle no more, since the last survey. Under the lane's lock.
   bool is_noting;  // since a survey; until there were too many, so that the next one looks at all blocks

@@ -509,6 +509,50 @@ T_TEST(test_tide__blocks_that_last_lie_side_by_side_if_they_are_most_of_the_memo
   T_CHECK(!is_put_into_larger(false, 200 * MIB));
 }
 
+// The same with one hole of 4 MiB, and one block of 3 MiB that was released and requested again. Where in the
+// hole is another block of 3 MiB put, if there is a block of `behind` bytes behind the hole? `all`: all of
+// 3 MiB were released, and some requested again.
+static uint64_t place_in_hole(uint64_t behind, uint64_t others, bool all) {
+  tide_machine* const m = dry_of(1024 * MIB);
+  tide_device_cache* const d = tide_new(m, NULL);
+  tide_block first[10];
+  for (size_t i = 0; i < 10; i++) first[i] = take(d, NULL, 3 * MIB);
+  for (size_t i = all ? 0 : 9; i < 10; i++) give(d, first[i]);
+  for (size_t i = all ? 5 : 9; i < 10; i++) (void)take(d, NULL, 3 * MIB);
+  const tide_block hole = take(d, NULL, 4 * MIB);
+  (void)take(d, NULL, behind);
+  if (others > 0) give(d, take(d, NULL, others));
+  give(d, hole);
+
+  const uint64_t place = (uint64_t)((char*)take(d, NULL, 3 * MIB).address - (char*)hole.address);
+  T_EQ(tide_device_check(d), 0);
+  tide_device_free(d);
+  tide_machine_free(m);
+  return place;
+}
+
+T_TEST(test_tide__blocks_that_may_last_lie_beside_others_if_they_are_most_of_the_memory) {
+  T_EQ(place_in_hole(3 * MIB, 0, false), 1 * MIB);
+  T_EQ(place_in_hole(5 * MIB, 0, false), 0);          // no other block has this size
+  T_EQ(place_in_hole(3 * MIB, 200 * MIB, false), 0);  // less than half is in use
+  T_EQ(place_in_hole(3 * MIB, 0, true), 0);           // not all the time was a block of 3 MiB handed out
+}
+
+T_TEST(test_tide__the_largest_handles_are_a_part_of_what_does_not_last) {
+  tide_machine* const m = dry_of(1024 * 64 * MIB);
+  tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
+  for (size_t i = 0; i < 8; i++) (void)take(d, NULL, 256 * MIB);
+  T_EQ(handles_of(m, d, 2048 * MIB), 128);  // of 16 MiB, 1/120 of the 2048 MiB that do not last
+  for (size_t i = 0; i < 24; i++) (void)take(d, NULL, 256 * MIB);
+  T_EQ(handles_of(m, d, 3072 * MIB), 70);  // of 44 MiB, 1/300 of the peak, although all else lasts
+  give(d, take(d, NULL, 256 * MIB));
+  give(d, take(d, NULL, 2048 * MIB));
+  T_EQ(handles_of(m, d, 3072 * MIB),
+       8);  // of 128 MiB, for 1024 MiB more: a size that was released may be idle
+  tide_device_free(d);
+  tide_machine_free(m);
+}
+
 // Views that are made for a large block within the slack, although some memory is idle, behind so many small
 // ones that are idle too.
 static uint64_t views_behind_small_blocks(size_t count) {

@@ -185,7 +185,7 @@ static void home_block_rest_locked(tide_device_cache* device, tide__block* block
                                    const tide__call_context* context) {
   tide__lane* const lane = block->segment->lane;
   (void)context;
-  if (!block->is_small) tide__sizes_release_locked(&block->segment->home->sizes, block->bytes);
+  if (!block->is_small) tide__sizes_release_locked(lane, block->bytes);
   if (block->last_use == 0 && (!block->is_small || lane->is_unlisted)) {
     lane->unmarked = tide__lane_next_stamp(lane);
   } else if (!block->is_small) {
@@ -203,6 +203,7 @@ static void home_piece_used_locked(tide_device_cache* device, tide__block* piece
 
 static void home_free(tide_device_cache* device, tide__home* home) {
   if (home == NULL) return;
+  tide__heap_release(device->heap, home->sizes, 1, sizeof *home->sizes);
   tide__heap_release(device->heap, home->handles, home->capacity, sizeof *home->handles);
   tide__heap_release(device->heap, home->idle_bits, home->idle_capacity, sizeof *home->idle_bits);
   tide__heap_release(device->heap, home, 1, sizeof *home);
@@ -292,6 +293,20 @@ static uint64_t home_wanted(const tide__request* request) {
   return tide__min(wanted, tide__max(before, EXTERNAL_HOME_BYTES));
 }
 
+// There may be thousands of external streams, and what they have does not last.
+static tide__home* home_new(const tide__request* request, tide__segment* segment) {
+  tide_device_cache* const device = request->device;
+  tide__home* const home = tide__heap_alloc(device->heap, 1, sizeof *home);
+  if (home == NULL) return NULL;
+  tide__list_init(&home->link);
+  home->segment = segment;
+  if (request->kind == TIDE__SMALL || request->lane->is_unlisted) return home;
+  home->sizes = tide__heap_alloc(device->heap, 1, sizeof *home->sizes);
+  if (home->sizes != NULL) return home;
+  home_free(device, home);
+  return NULL;
+}
+
 static tide_status home_make(const tide__request* request, uint64_t least_bytes) {
   tide_device_cache* const device = request->device;
   const uint64_t wanted = home_wanted(request);
@@ -299,11 +314,9 @@ static tide_status home_make(const tide__request* request, uint64_t least_bytes)
   tide__segment* const segment =
       tide__segment_new(device, &home_kind, request->lane, request->kind == TIDE__SMALL);
   TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
-  segment->home = tide__heap_alloc(device->heap, 1, sizeof *segment->home);
+  segment->home = home_new(request, segment);
   tide_status status = TIDE_ERR_NO_MEMORY;
   if (segment->home != NULL) {
-    tide__list_init(&segment->home->link);
-    segment->home->segment = segment;
     segment->is_expandable = true;
     segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
     segment->stack = request->context.stack;

@@ -1,31 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Which sizes of large blocks last: those that the lane has known for at least half of its large requests so
-// far, and of which nothing was ever released. In training these are gradients and optimizer states, which
-// have the sizes of weights. Sizes share places in a table; if one of them was released, no other lasts.
+// Which sizes of large blocks last: those of which some blocks were handed out all the time, since at least
+// half of the large blocks of the lane. In training these are the sizes of weights, which gradients and
+// optimizer states have too. If nothing of a size was ever released, all of its blocks last; if something
+// was, gradients for instance, some do. Sizes share places in a table, where they count as one.
 #ifndef TIDEMARK_SRC_DEVICE_TIDE_LASTING_H
 #define TIDEMARK_SRC_DEVICE_TIDE_LASTING_H
 
 #include "device/allocator.h"
 
-// The place of a size that was released.
-#define TIDE__SIZE_RELEASED UINT32_MAX
-
-static inline uint32_t* tide__size_place(tide__sizes* sizes, uint64_t bytes) {
-  return &sizes->first[bytes * UINT64_C(11400714819323198485) >> (64 - TIDE__SIZES_BITS)];
+// What a lane knows about its large blocks; NULL: nothing.
+static inline tide__sizes* tide__sizes_of_locked(const tide__lane* lane) {
+  const tide__segment* const newest = lane->homes[TIDE__LARGE];
+  return newest != NULL ? newest->home->sizes : NULL;
 }
 
-// Counts a request. Do blocks of its size last?
-static inline bool tide__sizes_request_locked(tide__sizes* sizes, uint64_t bytes) {
-  uint32_t* const first = tide__size_place(sizes, bytes);
-  if (sizes->requests < TIDE__SIZE_RELEASED - 1) sizes->requests++;
-  if (*first == 0) *first = sizes->requests;
-  return *first <= sizes->requests / 2;
+static inline tide__size* tide__size_place(tide__sizes* sizes, uint64_t bytes) {
+  return &sizes->places[bytes * UINT64_C(11400714819323198485) >> (64 - TIDE__SIZES_BITS)];
 }
 
-static inline void tide__sizes_release_locked(tide__sizes* sizes, uint64_t bytes) {
-  *tide__size_place(sizes, bytes) = TIDE__SIZE_RELEASED;
+static inline bool tide__size_lasts(const tide__sizes* sizes, const tide__size* size) {
+  return size->bytes > 0 && size->first <= sizes->count / 2;
+}
+
+// A large block of the lane was handed out, and released.
+static inline void tide__sizes_hand_out_locked(const tide__lane* lane, uint64_t bytes) {
+  tide__sizes* const sizes = tide__sizes_of_locked(lane);
+  if (sizes == NULL) return;
+  tide__size* const size = tide__size_place(sizes, bytes);
+  if (sizes->count < UINT32_MAX) sizes->count++;
+  if (size->bytes == 0) size->first = sizes->count;
+  size->bytes += bytes;
+}
+
+static inline void tide__sizes_release_locked(const tide__lane* lane, uint64_t bytes) {
+  tide__sizes* const sizes = tide__sizes_of_locked(lane);
+  if (sizes == NULL) return;
+  tide__size* const size = tide__size_place(sizes, bytes);
+  size->bytes -= tide__min(size->bytes, bytes);
+  size->was_released = true;
+}
+
+// How much a lane has handed out in sizes that last and of which nothing was ever released.
+static inline uint64_t tide__sizes_lasting_bytes_locked(const tide__lane* lane) {
+  const tide__sizes* const sizes = tide__sizes_of_locked(lane);
+  uint64_t bytes = 0;
+  for (size_t i = 0; sizes != NULL && i < (size_t)1 << TIDE__SIZES_BITS; i++) {
+    const tide__size* const size = &sizes->places[i];
+    if (!size->was_released && tide__size_lasts(sizes, size)) bytes += size->bytes;
+  }
+  return bytes;
 }
 
 #endif

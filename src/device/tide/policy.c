@@ -27,8 +27,10 @@
 #include "device/tide/tide.h"
 
 #define SMALL_MOST_BYTES ((uint64_t)512 << 10)
-// A new handle of a large block is at least and at most such a part of the peak.
+// A new handle of a large block is at least such a part of the peak, and at most such a part of what does not
+// last. At least two fifths of the peak count as not lasting.
 enum { LEAST_PARTS = 1024, MOST_PARTS = 120 };
+#define LOOSE_PART_LEAST 0.4
 // Between these, this part of request * request / peak.
 #define REQUEST_PART (1.0 / 3)
 
@@ -91,6 +93,14 @@ static uint64_t idle_left(const tide__request* request, const tide_level* level,
   return most > slack ? difference(level->active + request->rounded + most, level->reserved) : 0;
 }
 
+// How much of the peak may become idle: not what the lane has of sizes whose blocks all last.
+static uint64_t loose_bytes(const tide__request* request, uint64_t peak) {
+  tide__mutex_lock(&request->lane->lock);
+  const uint64_t lasting = tide__sizes_lasting_bytes_locked(request->lane);
+  tide__mutex_unlock(&request->lane->lock);
+  return tide__max(difference(peak, lasting), (uint64_t)(LOOSE_PART_LEAST * (double)peak));
+}
+
 // A part of the request that is the larger the more of the peak the request is: a third for one that is all
 // of the peak. The largest requests get few handles, so that a view of them costs little; those in the
 // middle get small ones, because a block that uses a part of a handle leaves a rest that nothing else can
@@ -99,10 +109,11 @@ static uint64_t handle_bytes(const tide__request* request, uint64_t peak) {
   const uint64_t unit = tide__home_unit(request->device);
   const uint64_t limit = tide__max(unit, request->options->tide_most_handle_bytes / unit * unit);
   const uint64_t least = tide__min(limit, tide__max(unit, peak / LEAST_PARTS / unit * unit));
-  const uint64_t most = tide__min(limit, tide__max(unit, peak / MOST_PARTS / unit * unit));
   const double share = (double)request->rounded / (double)peak;
-  const uint64_t part = (uint64_t)(REQUEST_PART * share * (double)request->rounded);
-  return tide__min(tide__max(least, tide__round_up(part, unit)), most);
+  const uint64_t part = tide__round_up((uint64_t)(REQUEST_PART * share * (double)request->rounded), unit);
+  if (part <= least) return least;
+  return tide__min(part,
+                   tide__min(limit, tide__max(unit, loose_bytes(request, peak) / MOST_PARTS / unit * unit)));
 }
 
 // With a memo, the peak of the last run decides as well: before the first handle is made ahead, a request
@@ -187,13 +198,6 @@ static bool tide_is_ready_locked(const tide__request* request, const tide__block
   return tide__home_is_ready_locked(block, request->rounded);
 }
 
-// Counts a large request. Is it for a block that lasts?
-static bool lasts_locked(const tide__request* request) {
-  const tide__segment* const newest = request->lane->homes[TIDE__LARGE];
-  return request->kind == TIDE__LARGE && newest != NULL &&
-         tide__sizes_request_locked(&newest->home->sizes, request->rounded);
-}
-
 // Is at least half of the most that was ever handed out in use? If so when blocks that last are requested,
 // they are most of the memory.
 static bool half_is_in_use(tide_device_cache* device) {
@@ -204,12 +208,29 @@ static bool half_is_in_use(tide_device_cache* device) {
   return is_half;
 }
 
-// Blocks that last are put into the largest hole, side by side, if they are most of the memory. In the
-// tightest hole each would leave a rest that splits a handle for ever.
+// The end of a hole, if the block behind it may last; or else the hole.
+static tide__block* end_of_hole_locked(const tide__request* request, tide__sizes* sizes, tide__block* hole) {
+  const tide__block* const behind = hole->next;
+  if (hole->bytes == request->rounded || behind == NULL || behind->state != TIDE__BLOCK_ALLOCATED)
+    return hole;
+  if (!tide__size_lasts(sizes, tide__size_place(sizes, behind->bytes))) return hole;
+  if (!tide__home_is_ready_locked(hole, hole->bytes)) return hole;
+  tide__block* const end = tide__block_take_from_locked(hole, tide__block_end(hole) - request->rounded);
+  tide__free_index_put_locked(end, true);
+  return end;
+}
+
+// Blocks that last are put side by side, if they are most of the memory. Otherwise each would leave a rest
+// that splits a handle for long. If all of their size last, they go into the largest hole; if some do, into
+// the tightest, beside a block that lasts.
 static tide__block* hole_choose_locked(const tide__request* request) {
   const tide__bins* const bins = &request->lane->free_index[request->kind].bins;
   tide__block* const tightest = tide__bins_peek(bins, request->rounded);
-  if (!lasts_locked(request) || tightest == NULL || !half_is_in_use(request->device)) return tightest;
+  tide__sizes* const sizes = request->kind == TIDE__LARGE ? tide__sizes_of_locked(request->lane) : NULL;
+  if (tightest == NULL || sizes == NULL) return tightest;
+  const tide__size* const size = tide__size_place(sizes, request->rounded);
+  if (!tide__size_lasts(sizes, size) || !half_is_in_use(request->device)) return tightest;
+  if (size->was_released) return end_of_hole_locked(request, sizes, tightest);
   tide__block* const largest = tide__bins_largest(bins);
   return tide_is_ready_locked(request, largest) ? largest : tightest;
 }

@@ -128,8 +128,7 @@ void tide__view_block_end_locked(tide_device_cache* device, tide__block* block,
                                  const tide__call_context* context) {
   tide__lane* const lane = block->segment->lane;
   const uint64_t stamp = block->last_use != 0 ? block->last_use : tide__lane_next_stamp(lane);
-  const tide__segment* const newest = lane->homes[TIDE__LARGE];
-  if (newest != NULL) tide__sizes_release_locked(&newest->home->sizes, block->bytes);
+  tide__sizes_release_locked(lane, block->bytes);
   block_tell(device, block, context, false);
   if (tide__history_is_observed(&device->history)) {
     block->segment->view->turns = tide__history_turns(&device->history);
