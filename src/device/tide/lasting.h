@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Which sizes of large blocks last: those of which some blocks were handed out all the time, since at least
-// half of the large blocks of the lane. In training these are the sizes of weights, which gradients and
-// optimizer states have too. If nothing of a size was ever released, all of its blocks last; if something
-// was, gradients for instance, some do. Sizes share places in a table, where they count as one.
+// Which sizes of large blocks last. A size lasts if some block of it has been handed out at every moment for
+// at least half of the large requests of the lane so far. In training these are the sizes of weights, which
+// gradients and optimizer states have too. If nothing of a size was ever released, all of its blocks last. If
+// something was released, a gradient for instance, some of its blocks last. Sizes may share a place in the
+// table; then they count as one size.
 #ifndef TIDEMARK_SRC_DEVICE_TIDE_LASTING_H
 #define TIDEMARK_SRC_DEVICE_TIDE_LASTING_H
 

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Views that are made before a request needs them: those of a memo, when their handles are there. They cost
-// addresses and time of the helper, and no memory.
+// Views that are made before a request needs them. They are the views of a memo, and each is made as soon as
+// all its handles are there. They cost addresses and time of the helper, and no memory.
 //
-// A request decides as if they were not there. It chooses the handles of a new view, and if just that view
-// was made ahead, it takes that instead of mapping its own. So the memo of another program, or a forged one,
-// changes no decision. A program that repeats what the last run did finds all its views.
+// A request decides as if these views were not there. To make a view, it chooses the handles. If a view of
+// exactly these handles was made ahead, the request takes that view instead of mapping its own. So the memo
+// of another program, or a forged one, changes no decision. A program that repeats what the last run did
+// finds all its views.
 //
 // A view that was made ahead belongs to its lane like any other, and is the first to be retired. The helper
-// maps one handle at a time. Until all are mapped, the view is broken, and the places of the others are NULL.
-// If a handle is given back meanwhile, it stays broken, and goes at the end. The caller has the gate.
+// maps one handle at a time. Until all handles are mapped, the view is broken, and the handles that are not
+// mapped yet are NULL in it. If one of its handles is given back meanwhile, the view stays broken, and is
+// dropped after its last handle. The caller has the gate.
 #include <string.h>
 
 #include "device/tide/memo.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The list of views of a lane is an array. A view that is removed leaves an empty entry, which no request
-// fits. When half of the entries are empty, the others move together.
+// The list of views of a lane is an array. A view that is removed leaves an empty entry, in which no request
+// fits. When more than half of the entries are empty, the others move together.
 #include "device/tide/view_list.h"
 
 static void list_compact(tide__lane* lane) {

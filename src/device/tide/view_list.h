@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The views of a lane that serve requests, in the order they were made, and the places of handles in them. A
-// search reads what it needs to know of most views in one short array. The caller has the gate.
+// The views of a lane that serve requests, in the order they were made; and for each handle, its places in
+// views. Of most views, a search needs only the entry in the list, which is a short array. The caller has
+// the gate.
 #ifndef TIDEMARK_SRC_DEVICE_TIDE_VIEW_LIST_H
 #define TIDEMARK_SRC_DEVICE_TIDE_VIEW_LIST_H
 
