@@ -137,9 +137,10 @@ typedef struct tide__sizes {
   tide__size places[1 << TIDE__SIZES_BITS];
 } tide__sizes;
 
+enum { TIDE__NOTED_MOST = 64 };
+
 // The part of a segment that is a home of handles: addresses for more memory than the device has, filled from
 // the low end. The last block of its chain is UNMAPPED; new memory is mapped at its beginning.
-enum { TIDE__NOTED_MOST = 64 };
 typedef struct tide__home {
   tide__link link;  // among the homes of large blocks of the allocator, by age; with the gate
   struct tide__segment* segment;

@@ -300,6 +300,13 @@ static inline void fault_put(tide_machine* m, const tide_fault* fault) {
   T_OK(tide_machine_fault_add(m, fault));
 }
 
+// The call fails once, after `skip` others.
+static inline void fault_after(tide_machine* m, tide_call call, tide_status status, uint64_t skip) {
+  tide_fault fault = fault_of(call, status);
+  fault.skip = skip;
+  fault_put(m, &fault);
+}
+
 static inline tide_status raw_try(tide_machine* m, size_t bytes) {
   void* memory = NULL;
   return tide_machine_raw_alloc(m, 0, bytes, &memory);

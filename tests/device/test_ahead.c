@@ -182,6 +182,7 @@ static void expect_same(uint64_t capacity, uint64_t limit, uint64_t seed) {
       T_FAIL("seed %llu, request %zu: %d instead of %d", (unsigned long long)seed, i, got, expected);
     refused += got == TIDE_ERR_NO_MEMORY;
     const tide_device_stats stats = stats_of(with.d);
+    if (got != TIDE_OK) T_EQ(stats.ahead_bytes.current, 0);  // nothing was held that the request needs
     T_LE(stats.ahead_bytes.current * 4, stats.active_bytes[TIDE_STAT_ALL].peak);
     T_LE((uint64_t)stats.reserved_bytes[TIDE_STAT_ALL].current, limit);
   }
@@ -202,14 +203,6 @@ T_TEST(test_ahead__requests_on_a_full_device_are_served_as_without_it) {
 // ---------------------------------------------------------------------------------------------------
 // Faults
 
-static void fault_set(tide_machine* m, tide_call call, tide_status status, uint64_t skip) {
-  tide_fault fault = TIDE_FAULT_INIT;
-  fault.call = (uint32_t)call;
-  fault.status = (uint32_t)status;
-  fault.skip = skip;
-  T_OK(tide_machine_fault_add(m, &fault));
-}
-
 // The request takes what is ready; every call that follows is the helper's. What fails there is no error of
 // the request, loses no memory, and the next growth goes on.
 MACHINE_TEST_OVER(test_ahead__faults_of_its_calls_are_nobodys_errors, machine_dry) {
@@ -219,7 +212,7 @@ MACHINE_TEST_OVER(test_ahead__faults_of_its_calls_are_nobodys_errors, machine_dr
     for (uint64_t skip = 0; skip < 4; skip++) {
       tide_device_cache* const d = device_with(m, AHEAD);
       (void)take(d, NULL, 100 * MIB);
-      fault_set(m, made[i / 2], statuses[i % 2], skip);
+      fault_after(m, made[i / 2], statuses[i % 2], skip);
       const uint64_t before = ahead_of(d);
       (void)take(d, NULL, 10 * MIB);
       T_EQ(ahead_of(d), before - 10 * MIB + skip * HANDLE * MIB);
@@ -245,7 +238,7 @@ MACHINE_TEST_OVER(test_ahead__what_the_helper_does_not_map_a_request_maps, machi
       tide_device_cache* const d = device_with(m, AHEAD ",tide_slack:0");
       for (int k = 0; k < 3; k++) blocks[k] = take(d, NULL, 20 * MIB);
       give(d, blocks[0]);
-      fault_set(m, made[i], TIDE_ERR_MACHINE, calls_of_view + skip);
+      fault_after(m, made[i], TIDE_ERR_MACHINE, calls_of_view + skip);
       const tide_block view = take(d, NULL, 30 * MIB);
       tide_machine_fault_clear(m);
       give(d, view);
@@ -265,7 +258,7 @@ MACHINE_TEST_OVER(test_ahead__what_the_machine_does_not_take_back_is_idle, machi
   tide_device_cache* const d = device_with(m, AHEAD);
   (void)take(d, NULL, 200 * MIB);
   const int64_t reserved = current(d, reserved_bytes);
-  fault_set(m, TIDE_CALL_UNMAP, TIDE_ERR_MACHINE, 0);
+  fault_after(m, TIDE_CALL_UNMAP, TIDE_ERR_MACHINE, 0);
   T_ANY(tide_device_trim(d, 0));
   tide_machine_fault_clear(m);
   T_EQ(ahead_of(d), 0);
@@ -400,7 +393,7 @@ HOST_TEST(test_ahead__calls_of_the_thread_fail) {
     for (uint64_t skip = 0; skip < 12; skip++) {
       tide_device_cache* const d = device_with(m, AHEAD);
       (void)take(d, NULL, 40 * MIB);
-      fault_set(m, every[i], TIDE_ERR_MACHINE, skip);
+      fault_after(m, every[i], TIDE_ERR_MACHINE, skip);
       for (int k = 0; k < 6; k++) T_ANY(try_take(d, NULL, 8 * MIB));
       T_ANY(tide_device_trim(d, 0));
       tide_machine_fault_clear(m);

@@ -202,14 +202,6 @@ MACHINE_TEST_OVER(test_memo__views_that_nobody_takes_go_after_a_minute, machine_
   (void)unlink(memo_path());
 }
 
-static void fault_set(tide_machine* m, tide_call call, uint64_t skip) {
-  tide_fault fault = TIDE_FAULT_INIT;
-  fault.call = (uint32_t)call;
-  fault.status = TIDE_ERR_MACHINE;
-  fault.skip = skip;
-  T_OK(tide_machine_fault_add(m, &fault));
-}
-
 // Any call for memory or views of a memo may fail: the program gets what it gets without. The first request
 // makes five handles; all other calls are the helper's.
 MACHINE_TEST_OVER(test_memo__faults_of_its_calls_are_nobodys_errors, machine_dry) {
@@ -227,7 +219,7 @@ MACHINE_TEST_OVER(test_memo__faults_of_its_calls_are_nobodys_errors, machine_dry
     for (uint64_t skip = every[i].first; skip < every[i].end; skip++) {
       tide_device_cache* const d = pattern_load(m);
       const uint64_t failures = tide_machine_call_stats(m, every[i].call).failures;
-      fault_set(m, every[i].call, skip);
+      fault_after(m, every[i].call, TIDE_ERR_MACHINE, skip);
       const pattern p = pattern_make(d, NULL);
       tide_machine_fault_clear(m);
       T_EQ(tide_machine_call_stats(m, every[i].call).failures - failures, 1);

@@ -547,8 +547,8 @@ T_TEST(test_tide__the_largest_handles_are_a_part_of_what_does_not_last) {
   T_EQ(handles_of(m, d, 3072 * MIB), 70);  // of 44 MiB, 1/300 of the peak, although all else lasts
   give(d, take(d, NULL, 256 * MIB));
   give(d, take(d, NULL, 2048 * MIB));
-  T_EQ(handles_of(m, d, 3072 * MIB),
-       8);  // of 128 MiB, for 1024 MiB more: a size that was released may be idle
+  // A size that was released may be idle: of 128 MiB, for 1024 MiB more.
+  T_EQ(handles_of(m, d, 3072 * MIB), 8);
   tide_device_free(d);
   tide_machine_free(m);
 }

@@ -294,9 +294,9 @@ uint64_t tide__block_counted_bytes(const tide__block* block);
 void tide__free_index_put_locked(tide__block* block, bool restamps);
 void tide__free_index_take_locked(tide__block* block);
 void tide__free_index_put_unmapped_locked(tide__block* block);
+void tide__free_index_take_unmapped_locked(tide__block* block);
 // The next survey of a home looks at all its blocks.
 void tide__notes_stop_locked(tide__home* home);
-void tide__free_index_take_unmapped_locked(tide__block* block);
 // Cuts `bytes` off the front of a block, or off its end, into a new record and returns that.
 tide__block* tide__block_cut_front_locked(tide__lane* lane, tide__block* block, uint64_t bytes);
 tide__block* tide__block_cut_back_locked(tide__lane* lane, tide__block* block, uint64_t bytes);
