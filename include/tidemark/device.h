@@ -139,7 +139,8 @@ typedef struct tide_device_options {
   // Large pinned memory is registered pages where sizes need not be those of PyTorch. Otherwise it comes from
   // the machine; pinned_uses_register takes precedence. See uses_machine in pinned.h [pinned_pages].
   bool pinned_pages;
-  // While memory of the policy `tide` grows, a helper thread makes the next handles, within tide_slack
+  // While memory of the policy `tide` grows, a helper thread makes the next handles, within tide_slack, and
+  // maps handles of views at home. With a memo, it makes the memory and the views of the last run
   // [tide_ahead]. On the dry machine the requests themselves do its work, so that results repeat.
   bool tide_ahead;
   // How much may be reserved above the peak use, as a fraction of the peak, once stitching has taken its
@@ -735,7 +736,7 @@ typedef struct tide_device_stats {
   // Reserved memory that was made before a request needed it: see tide_ahead.
   tide_stat ahead_bytes;
   int64_t num_ahead_handles;  // handles that were made ahead so far
-  int64_t ahead_ns;           // time of the driver calls for them
+  int64_t ahead_ns;           // time of the helper's driver calls, also for views
 } tide_device_stats;
 #define TIDE_DEVICE_STATS_INIT TIDE_SIZED(tide_device_stats)
 
