@@ -36,6 +36,15 @@ static inline uint64_t tide__min(uint64_t a, uint64_t b) { return a < b ? a : b;
 static inline uint64_t tide__max(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static inline int64_t tide__signed_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
+// The largest number whose square is at most `n`.
+static inline uint64_t tide__square_root(uint64_t n) {
+  uint64_t root = 0;
+  for (uint64_t bit = (uint64_t)1 << 31; bit != 0; bit >>= 1) {
+    if ((root + bit) * (root + bit) <= n) root += bit;
+  }
+  return root;
+}
+
 // The greatest common divisor; gcd(0, n) is n.
 static inline uint64_t tide__gcd(uint64_t a, uint64_t b) {
   while (b != 0) {

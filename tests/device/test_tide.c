@@ -116,6 +116,29 @@ TIDE_TEST(test_tide__a_block_is_stitched_of_idle_pieces_and_its_view_serves_agai
   T_EQ(calls(m, TIDE_CALL_ANY), before);
 }
 
+// How much memory is made for 20 MiB beside idle pieces of so many bytes in all?
+static int64_t made_beside(tide_machine* m, size_t pieces, size_t bytes) {
+  tide_device_cache* const d =
+      device_with(m, "policy:tide,tide_ahead:False,tide_idle_handles:0,tide_stitch_share:1");
+  const comb c = comb_new(m, d, NULL, pieces, bytes);
+  const int64_t before = current(d, reserved_bytes);
+  (void)take(d, NULL, 20 * MIB);
+  const int64_t made = current(d, reserved_bytes) - before;
+  comb_expect(m, &c);
+  tide_device_free(d);
+  return made;
+}
+
+T_TEST(test_tide__a_view_that_saves_less_than_three_of_the_smallest_handles_is_not_made) {
+  tide_machine* m = NULL;
+  T_OK(tide_machine_new_host(NULL, &m));
+  T_EQ(made_beside(m, 1, 2 * MIB), (int64_t)(20 * MIB));
+  T_EQ(made_beside(m, 2, 2 * MIB), (int64_t)(20 * MIB));
+  T_EQ(made_beside(m, 3, 2 * MIB), (int64_t)(14 * MIB));
+  T_EQ(made_beside(m, 1, 8 * MIB), (int64_t)(12 * MIB));
+  tide_machine_free(m);
+}
+
 // Idle are eight holes of 4 MiB except the fourth and the seventh, in this order in the view.
 TIDE_TEST(test_tide__the_tightest_run_of_a_view_serves) {
   const tide_stream stream = side_new(m);
@@ -462,9 +485,9 @@ T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
   tide_machine* const m = dry_of(1024 * 64 * MIB);
   tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
   T_EQ(handles_of(m, d, 1024 * MIB), 128);  // of 8 MiB, 1/120 of the peak
-  T_EQ(handles_of(m, d, 16 * MIB), 8);      // of 2 MiB, which is the least, as 1/1024 is
+  T_EQ(handles_of(m, d, 16 * MIB), 2);      // of 10 MiB: the square root of 1040 MiB * 64 KiB is 8.06 MiB
   (void)take(d, NULL, 4096 * MIB);
-  T_EQ(handles_of(m, d, 16 * MIB), 4);    // of 4 MiB, 1/1024 of 5152 MiB
+  T_EQ(handles_of(m, d, 16 * MIB), 1);    // itself: the square root of 5152 MiB * 64 KiB is 17.9 MiB
   T_EQ(handles_of(m, d, 768 * MIB), 23);  // of 34 MiB: 768 * 768 / 5920 / 3, rounded up
   tide_device_free(d);
 
@@ -473,6 +496,23 @@ T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
   T_EQ(handles_of(m, small, 16 * MIB), 4);
   tide_device_free(small);
   tide_machine_free(m);
+}
+
+// Weights of 6 MiB, of which none is ever released, are most of the memory. How many handles does a request
+// get then?
+static uint64_t handles_beside_weights(uint64_t bytes) {
+  tide_machine* const m = dry_of(1024 * 64 * MIB);
+  tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
+  for (size_t i = 0; i < 200; i++) (void)take(d, NULL, 6 * MIB);
+  const uint64_t handles = handles_of(m, d, bytes);
+  tide_device_free(d);
+  tide_machine_free(m);
+  return handles;
+}
+
+T_TEST(test_tide__what_lasts_is_in_one_piece_and_other_handles_are_small_beside_it) {
+  T_EQ(handles_beside_weights(6 * MIB), 1);
+  T_EQ(handles_beside_weights(8 * MIB), 4);
 }
 
 // Blocks of 3 MiB that are there from the beginning, and holes of 4 and of 20 MiB. Is another block of 3 MiB

@@ -25,6 +25,15 @@ static inline bool tide__size_lasts(const tide__sizes* sizes, const tide__size* 
   return size->bytes > 0 && size->first <= sizes->count / 2;
 }
 
+// Do all blocks of a size last, as far as is known? Not before so many requests.
+enum { TIDE__SIZES_LEARNT = 32 };
+
+static inline bool tide__size_all_last_locked(const tide__lane* lane, uint64_t bytes) {
+  tide__sizes* const sizes = tide__sizes_of_locked(lane);
+  const tide__size* const size = sizes != NULL ? tide__size_place(sizes, bytes) : NULL;
+  return size != NULL && sizes->count >= TIDE__SIZES_LEARNT && !size->was_released && tide__size_lasts(sizes, size);
+}
+
 // A large block of the lane was handed out, and released.
 static inline void tide__sizes_hand_out_locked(const tide__lane* lane, uint64_t bytes) {
   tide__sizes* const sizes = tide__sizes_of_locked(lane);

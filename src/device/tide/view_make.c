@@ -12,6 +12,8 @@
 
 #define END_LEAST_BYTES ((uint64_t)1 << 20)
 enum { STITCH_ATTEMPTS = 8 };
+// A view that saves less new memory than so many of the smallest handles is not worth its calls.
+enum { SAVED_LEAST_UNITS = 3 };
 
 // A stitch while it is being made.
 typedef struct stitching {
@@ -333,17 +335,25 @@ static tide_status view_build(stitching* s, const tide__growth* growth, new_view
   return tide__view_block_finish(&s->own, view_commit(s, growth, n), out);
 }
 
+// Would growth at home take little more new memory than the view? Then its place at home is as good.
+static bool view_saves_little(const stitching* s, const tide__growth* growth, const new_view* n) {
+  const uint64_t unit = tide__home_unit(s->own.request->device);
+  const uint64_t missing = tide__home_missing(s->own.request, growth);
+  return n->plan.created == n->bytes ||
+         (n->plan.created > 0 && missing < n->plan.created + SAVED_LEAST_UNITS * unit &&
+          missing <= growth->limit_left);
+}
+
 static tide_status view_try(stitching* s, const tide__growth* growth, bool uses_holes, tide__block** out) {
   tide_device_cache* const device = s->own.request->device;
   new_view n = { .segment = NULL };
   bool is_taken = false;
   tide_status status = view_plan(s, growth, uses_holes, &n);
-  const bool is_all_new = status == TIDE_OK && n.plan.created == n.bytes;
-  if (status == TIDE_OK && !is_all_new) status = view_take(s, &n, &is_taken);
+  const bool is_grown = status == TIDE_OK && view_saves_little(s, growth, &n);
+  if (status == TIDE_OK && !is_grown) status = view_take(s, &n, &is_taken);
   if (is_taken) status = view_build(s, growth, &n, out);
   new_view_free(device, &n);
-  // What is new as a whole needs no view: its place at home is as good.
-  if (is_all_new) status = tide__home_grow(s->own.request, growth, growth->limit_left, out);
+  if (is_grown) status = tide__home_grow(s->own.request, growth, growth->limit_left, out);
   return status;
 }
 
