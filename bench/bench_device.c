@@ -7,7 +7,8 @@
 //   tail      the median and the 99.9th percentile of single allocations
 //   holes     with 64 to 65,536 idle blocks between others, that no request may touch unless it fits
 //   threads   each on its own stream of one allocator, beside as many that have an allocator each and so
-//             share nothing, in turns
+//             share nothing, in turns. Two and more threads have allocators with several streams, where the
+//             policy `tide` calls the machine at each release of a large block.
 //   history   what an entry costs, a look at 100,000 of them, and threads that add to one history
 // All but the last for the policy `torch`, then for `tide`, whose rows end so; PyTorch's own figure follows
 // where TIDE_BENCH_TORCH names a file that has it (bench/torch/run).
@@ -332,11 +333,21 @@ static void churn_on_own_stream(churn* c, rig r, uint64_t seed) {
   churn_init(c, r.device, stream, 64, mib, seed);
 }
 
+// From now on the allocator has one stream more, whose memory it keeps apart from that of the others.
+static void rig_add_stream(rig r) {
+  tide_stream stream = NULL;
+  tide_block block;
+  bench_require(tide_machine_stream_new(r.machine, 0, 0, 0, &stream), "stream_new");
+  bench_require(tide_device_alloc(r.device, stream, 512, &block), "alloc");
+  bench_require(tide_device_release(r.device, block), "release");
+}
+
 static void crew_init(crew* w, tide_policy policy, size_t count) {
   w->count = count;
   w->shared = rig_new(policy);
   for (size_t i = 0; i < count; i++) {
     w->own[i] = rig_new(policy);
+    if (count > 1) rig_add_stream(w->own[i]);  // so that all do the same work
     churn_on_own_stream(&w->together[i], w->shared, i + 1);
     churn_on_own_stream(&w->apart[i], w->own[i], i + 1);
   }

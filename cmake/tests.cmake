@@ -80,6 +80,10 @@ tidemark_sources(TIDEMARK_TEST_SOURCES "${PROJECT_SOURCE_DIR}/tests/*/test_*.c"
 if(NOT TARGET tidemark_tool)
   list(FILTER TIDEMARK_TEST_SOURCES EXCLUDE REGEX "/tests/tool/")
 endif()
+if(NOT TIDEMARK_SANITIZE STREQUAL "thread" OR NOT CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  # It counts accesses to memory by the calls that this sanitizer adds, and replaces functions of its library.
+  list(FILTER TIDEMARK_TEST_SOURCES EXCLUDE REGEX "/test_cache_lines.c$")
+endif()
 foreach(source IN LISTS TIDEMARK_TEST_SOURCES)
   cmake_path(GET source STEM name)
   if(TIDEMARK_SANITIZE STREQUAL "thread" AND name IN_LIST TIDEMARK_TESTS_OF_ONE_THREAD)
@@ -93,6 +97,9 @@ foreach(source IN LISTS TIDEMARK_TEST_SOURCES)
   endif()
   tidemark_test(${name} ${name})
 endforeach()
+if(TARGET test_cache_lines)
+  target_compile_options(test_cache_lines PRIVATE -fno-sanitize=thread -D__SANITIZE_THREAD__)
+endif()
 target_compile_definitions(test_touch PRIVATE _GNU_SOURCE)  # it chooses processors and looks for pages
 
 # The corpus of each fuzz target, without a fuzzer.

@@ -89,17 +89,26 @@ int tide_machine_device_count(const tide_machine* machine) {
   return machine != NULL ? machine->device_count : 0;
 }
 
+static tide__call_counter* call_counter(tide_machine* machine, tide_call call) {
+  return &machine->counters[tide__stripe()].of[call];
+}
+
 void tide__machine_charge(tide_machine* machine, tide_call call, uint64_t ns) {
-  tide__add_relaxed(&machine->counters[call].ns, ns);
+  tide__add_relaxed(&call_counter(machine, call)->ns, ns);
+}
+
+static void call_stats_add(tide_call_stats* stats, const tide__call_counter* counter) {
+  stats->calls += tide__load_relaxed(&counter->calls);
+  stats->failures += tide__load_relaxed(&counter->failures);
+  stats->ns += tide__load_relaxed(&counter->ns);
 }
 
 tide_call_stats tide_machine_call_stats(const tide_machine* machine, tide_call call) {
   tide_call_stats stats = { 0, 0, 0 };
-  for (uint32_t i = 0; machine != NULL && i < TIDE_CALL_COUNT; i++) {
+  const uint32_t stripes = machine != NULL ? tide__stripe_count() : 0;
+  for (uint32_t i = 0; i < TIDE_CALL_COUNT; i++) {
     if (call != TIDE_CALL_ANY && (uint32_t)call != i) continue;
-    stats.calls += tide__load_relaxed(&machine->counters[i].calls);
-    stats.failures += tide__load_relaxed(&machine->counters[i].failures);
-    stats.ns += tide__load_relaxed(&machine->counters[i].ns);
+    for (uint32_t k = 0; k < stripes; k++) call_stats_add(&stats, &machine->counters[k].of[i]);
   }
   return stats;
 }
@@ -136,9 +145,10 @@ static void call_explain(const tide_machine* machine, tide_call call, tide_statu
 }
 
 static tide_status call_leave(tide_machine* machine, tide_call call, tide_status status) {
-  tide__add_relaxed(&machine->counters[call].calls, 1);
+  tide__call_counter* const counter = call_counter(machine, call);
+  tide__add_relaxed(&counter->calls, 1);
   if (status != TIDE_OK) {
-    tide__add_relaxed(&machine->counters[call].failures, 1);
+    tide__add_relaxed(&counter->failures, 1);
     call_explain(machine, call, status);
   } else if (machine->ops.charge != NULL) {
     machine->ops.charge(machine->self, call);

@@ -10,14 +10,20 @@
 #include "base/atomic.h"
 #include "base/fork.h"
 #include "base/lock.h"
+#include "base/stripe.h"
 #include "tidemark/machine_ops.h"
 
-// Counts of one kind of call. Each has a cache line of its own, so that kinds do not slow each other down.
+// Counts of one kind of call.
 typedef struct tide__call_counter {
-  _Alignas(64) tide__atomic_u64 calls;
+  tide__atomic_u64 calls;
   tide__atomic_u64 failures;
   tide__atomic_u64 ns;
 } tide__call_counter;
+
+// The counts of the threads of one stripe.
+typedef struct tide__call_counters {
+  _Alignas(64) tide__call_counter of[TIDE_CALL_COUNT];
+} tide__call_counters;
 
 // The kinds of handles.
 enum { TIDE__KIND_STREAM, TIDE__KIND_EVENT, TIDE__KIND_PHYSICAL, TIDE__KIND_LAUNCH };
@@ -43,7 +49,7 @@ typedef struct tide__probe_results {
 } tide__probe_results;
 
 struct tide_machine {
-  tide__call_counter counters[TIDE_CALL_COUNT];
+  tide__call_counters counters[TIDE__STRIPES];
   tide_machine_ops ops;   // a copy; functions that the table lacks are NULL or a default
   const void* kind;       // address of the original table, which identifies our own machines
   void* self;             // owned through ops.free

@@ -69,7 +69,8 @@ static bool marks_are_left(tide__marks* marks) {
 static void marks_poll(tide_device_cache* device, tide__lane* lane) {
   tide__marks* const marks = &lane->marks;
   if (!marks_are_left(marks)) return;
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__error_keep(&before);
   turn_enter(marks);
   marks_poll_in_turn(device, marks);
   turn_leave(marks);
@@ -134,7 +135,8 @@ static bool mark_make_in_turn(tide_device_cache* device, tide__lane* lane, bool 
 }
 
 static uint64_t mark_make(tide_device_cache* device, tide__lane* lane, bool is_of_all) {
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__error_keep(&before);
   uint64_t stamp = 0;
   turn_enter(&lane->marks);
   if (mark_make_in_turn(device, lane, is_of_all)) stamp = tide__load_relaxed(&lane->marks.made) * 2 + 1;

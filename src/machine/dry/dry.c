@@ -197,7 +197,7 @@ static void dry_pinned_give(tide__soft* soft, tide__range* range) { (void)soft, 
 // ---------------------------------------------------------------------------------------------------
 // The machine
 
-static uint64_t dry_now(tide__soft* soft) { return tide__load_relaxed(&tide__dry_of(soft)->now); }
+static uint64_t dry_now(tide__soft* soft) { return tide__dry_now(tide__dry_of(soft)); }
 
 static uint64_t dry_copy_ns(tide__soft* soft, uint64_t bytes) {
   return per_mib(0, tide__dry_of(soft)->costs.copy_per_mib, bytes);
@@ -246,7 +246,7 @@ static void dry_free(void* self) {
 static void dry_delay(void* self, uint64_t ns) { tide__dry_pass(self, ns); }
 
 static tide_status dry_clock(void* self, uint64_t* out_ns) {
-  *out_ns = tide__load_relaxed(&((tide__dry*)self)->now);
+  *out_ns = tide__dry_now(self);
   return TIDE_OK;
 }
 

@@ -9,6 +9,7 @@
 #define TIDEMARK_SRC_MACHINE_DRY_DRY_H
 
 #include "base/arith.h"
+#include "base/stripe.h"
 #include "machine/soft/soft.h"
 
 // A queue of addresses that the caller dictated.
@@ -24,12 +25,17 @@ typedef struct tide__dry_device {
   tide__dry_script reserve;
 } tide__dry_device;
 
+// The time that calls of the threads of one stripe took.
+typedef struct tide__dry_clock {
+  _Alignas(64) tide__atomic_u64 ns;
+} tide__dry_clock;
+
 typedef struct tide__dry {
   tide__soft soft;  // must be first: the functions of the table get a pointer to it
   tide_dry_costs costs;
   tide__dry_device* devices;  // owned
   uint64_t next_address;      // start of the search for free addresses, shared under the memory lock
-  tide__atomic_u64 now;       // ns
+  tide__dry_clock clocks[TIDE__STRIPES];
   tide__atomic_u32 has_work;  // work was queued, or may have become ready
   tide__atomic_u64 due;       // otherwise no work ends before this time
   tide__mutex runner_lock;
@@ -40,13 +46,24 @@ typedef struct tide__dry {
 
 static inline tide__dry* tide__dry_of(tide__soft* soft) { return (tide__dry*)(void*)soft; }
 
-// Advances the clock by `ns`. It stops at its largest value instead of wrapping around.
+// The virtual time, in ns. It stops at its largest value instead of wrapping around.
+static inline uint64_t tide__dry_now(tide__dry* dry) {
+  const uint32_t stripes = tide__stripe_count();
+  uint64_t now = 0;
+  for (uint32_t i = 0; i < stripes; i++) {
+    if (!tide__add(now, tide__load_relaxed(&dry->clocks[i].ns), &now)) return UINT64_MAX;
+  }
+  return now;
+}
+
+// Advances the clock by `ns`.
 static inline void tide__dry_pass(tide__dry* dry, uint64_t ns) {
-  uint64_t now = tide__load_relaxed(&dry->now);
+  tide__atomic_u64* const clock = &dry->clocks[tide__stripe()].ns;
+  uint64_t before = tide__load_relaxed(clock);
   uint64_t later = 0;
   do {
-    if (!tide__add(now, ns, &later)) later = UINT64_MAX;
-  } while (!atomic_compare_exchange_weak(&dry->now, &now, later));
+    if (!tide__add(before, ns, &later)) later = UINT64_MAX;
+  } while (!atomic_compare_exchange_weak(clock, &before, later));
 }
 
 // time.c

@@ -119,15 +119,14 @@ static void streams_bury(tide__dry* dry) {
 // it ready sets has_work.
 void tide__dry_settle(tide__soft* soft) {
   tide__dry* dry = tide__dry_of(soft);
-  if (tide__load_seq(&dry->has_work) == 0 && tide__load_relaxed(&dry->now) < tide__load_seq(&dry->due))
-    return;
+  if (tide__load_seq(&dry->has_work) == 0 && tide__dry_now(dry) < tide__load_seq(&dry->due)) return;
   runner_enter(dry);
   tide__store_seq(&dry->due, 0);       // until it is known, other threads wait
   tide__store_seq(&dry->has_work, 0);  // work that is queued from here on sets it again
   streams_look(dry);
   uint64_t end = 0;
   tide__stream* stream = streams_next(dry, false, &end);
-  while (stream != NULL && end <= tide__load_relaxed(&dry->now)) {
+  while (stream != NULL && end <= tide__dry_now(dry)) {
     head_finish(stream, stream_head(stream), end);
     stream = streams_next(dry, false, &end);
   }
@@ -146,7 +145,7 @@ tide_status tide__dry_await(tide__soft* soft, const char* name, tide__point poin
     tide__stream* stream = streams_next_or_new(dry, false, &end);
     is_stuck = stream == NULL;
     if (is_stuck) break;
-    const uint64_t now = tide__load_relaxed(&dry->now);
+    const uint64_t now = tide__dry_now(dry);
     if (end > now) tide__dry_pass(dry, end - now);
     head_finish(stream, stream_head(stream), end);
   }
@@ -178,7 +177,7 @@ static void stream_hold(tide__stream* stream, bool is_held) {
   tide__dry* dry = tide__dry_of(stream->soft);
   runner_enter(dry);
   tide__mutex_lock(&stream->lock);
-  if (stream->is_held && !is_held) stream->time = tide__max(stream->time, tide__load_relaxed(&dry->now));
+  if (stream->is_held && !is_held) stream->time = tide__max(stream->time, tide__dry_now(dry));
   stream->is_held = is_held;
   tide__mutex_unlock(&stream->lock);
   runner_leave(dry);
@@ -188,7 +187,7 @@ tide_status tide__dry_stream_start(tide__stream* stream, const char* name) {
   (void)name;
   tide__dry* dry = tide__dry_of(stream->soft);
   runner_enter(dry);
-  stream->time = tide__load_relaxed(&dry->now);
+  stream->time = tide__dry_now(dry);
   runner_leave(dry);
   return TIDE_OK;
 }
@@ -233,7 +232,7 @@ tide_status tide__dry_finish(tide__dry* dry, tide_event handle) {
     if (stream_head(point.stream) == NULL) streams_look(dry);
     const tide__op* op = stream_head(point.stream);
     if (op == NULL) break;
-    head_finish(point.stream, op, tide__max(point.stream->time, tide__load_relaxed(&dry->now)));
+    head_finish(point.stream, op, tide__max(point.stream->time, tide__dry_now(dry)));
   }
   tide__store_seq(&dry->has_work, 1);
   runner_leave(dry);
