@@ -37,7 +37,7 @@ tide_status tide_machine_fault_add(tide_machine* machine, const tide_fault* faul
   if (count < TIDE__FAULT_MAX) {
     faults->plan[count].fault = whole;
     faults->plan[count].seen = faults->plan[count].bytes = 0;
-    tide__store_release(&faults->count, count + 1);  // pairs with tide__faults_apply
+    tide__store_release(&faults->count, count + 1);  // pairs with tide__faults_exist
   }
   tide__mutex_unlock(&faults->lock);
   TIDE_REQUIRE(count < TIDE__FAULT_MAX, TIDE_ERR_LIMIT, "fault_add: there are %d faults already",
@@ -66,7 +66,6 @@ static bool fault_hits_locked(tide__faults* faults, uint32_t i, uint64_t bytes) 
 
 tide_status tide__faults_apply(tide__faults* faults, tide_call call, uint64_t bytes, uint64_t* out_delay_ns) {
   *out_delay_ns = 0;
-  if (tide__load_acquire(&faults->count) == 0) return TIDE_OK;  // pairs with tide_machine_fault_add
   tide_status status = TIDE_OK;
   tide__mutex_lock(&faults->lock);
   for (uint32_t i = 0; i < tide__load_relaxed(&faults->count) && status == TIDE_OK; i++) {

@@ -113,6 +113,16 @@ tide_call_stats tide_machine_call_stats(const tide_machine* machine, tide_call c
   return stats;
 }
 
+// Delays a call, or makes it fail, as the active faults say.
+__attribute__((noinline)) static tide_status call_apply_faults(tide_machine* machine, tide_call call,
+                                                               uint64_t bytes) {
+  uint64_t delay_ns = 0;
+  const tide_status fault = tide__faults_apply(&machine->faults, call, bytes, &delay_ns);
+  if (delay_ns != 0) machine->ops.delay(machine->self, delay_ns);
+  TIDE_REQUIRE(fault == TIDE_OK, fault, "%s: failed by an injected fault", call_names[call]);
+  return TIDE_OK;
+}
+
 // The steps before the function of the table. `needs` is the text of the condition on the arguments.
 static tide_status call_enter(tide_machine* machine, tide_call call, int device, uint64_t bytes,
                               bool is_valid, const char* needs) {
@@ -126,11 +136,7 @@ static tide_status call_enter(tide_machine* machine, tide_call call, int device,
   const bool is_in_callback = machine->ops.is_in_callback != NULL &&
                               machine->ops.is_in_callback(machine->self);
   TIDE_REQUIRE(!is_in_callback, TIDE_ERR_STATE, "%s: a callback of a stream must not call the machine", name);
-  uint64_t delay_ns = 0;
-  const tide_status fault = tide__faults_apply(&machine->faults, call, bytes, &delay_ns);
-  if (delay_ns != 0) machine->ops.delay(machine->self, delay_ns);
-  TIDE_REQUIRE(fault == TIDE_OK, fault, "%s: failed by an injected fault", name);
-  return TIDE_OK;
+  return tide__faults_exist(&machine->faults) ? call_apply_faults(machine, call, bytes) : TIDE_OK;
 }
 
 static tide_status call_unsupported(const tide_machine* machine, const char* name) {

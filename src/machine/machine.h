@@ -72,6 +72,9 @@ void tide__probes_free(tide_machine* machine);
 
 void tide__faults_init(tide__faults* faults);
 void tide__faults_fini(tide__faults* faults);
+static inline bool tide__faults_exist(const tide__faults* faults) {
+  return tide__load_acquire(&faults->count) != 0;  // pairs with tide_machine_fault_add
+}
 // Applies the active faults to one call: returns its status and the delay before it.
 tide_status tide__faults_apply(tide__faults* faults, tide_call call, uint64_t bytes, uint64_t* out_delay_ns);
 
