@@ -324,7 +324,9 @@ typedef struct tide__lane {
   tide__atomic_u32 makes_marks;  // large blocks get a mark when they are released
   tide__atomic_u32 is_closed;    // the stream is gone: it is not called, and no request finds the lane
   tide__atomic_u64 crowd_stamp;  // of its last use of a handle that had no room to note it: see marks.c
-  uint64_t unmarked;             // stamp of its last release without a mark of its own
+  uint64_t unmarked;             // stamp of its last release without a mark of its own; under the lock, like
+  uint64_t unnoted;              // the same of one that handles did not note
+  uint32_t notes_left;           // how many more of these releases handles note: see tide/recast.c
   uint64_t* waited;  // owned; by the number of another lane, its last mark that this one waits for
   uint32_t waited_count;
   tide__block* leaving;          // pieces of other lanes whose block was released here, by heap_next

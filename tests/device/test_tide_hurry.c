@@ -25,8 +25,8 @@ static void rig_free(rig r) {
   tide_machine_free(r.m);
 }
 
-// A slack of about 110 MiB for what the tests hold, so that new handles have 4 MiB.
-#define HURRY "policy:tide,tide_idle_handles:0,tide_stitch_share:0,tide_most_slack:0.1"
+// A slack of about 110 MiB for what the tests hold, so that new handles have 4 MiB; those before have 2.
+#define HURRY "policy:tide,tide_idle_handles:0,tide_stitch_share:0,tide_most_slack:0.1,tide_most_handle_mb:2"
 #define SMALL_BLOCKS 128
 #define SMALL_BYTES (8 * MIB)
 #define LARGE_BYTES (141 * SMALL_BYTES)
@@ -81,6 +81,86 @@ T_TEST(test_tide_hurry__handles_stay_while_work_uses_them) {
   T_EQ(calls(r.m, TIDE_CALL_PHYSICAL_FREE), given);
   rig_free(r);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// One stream
+
+#define HOLE_BYTES (7 * SMALL_BYTES)
+
+// Leaves 16 holes of small handles, 896 MiB, and makes the allocator hurried by a request that takes a view.
+static void lone_hurry_begin(rig r) {
+  tide_block blocks[SMALL_BLOCKS];
+  for (size_t i = 0; i < SMALL_BLOCKS; ++i) blocks[i] = take(r.d, NULL, SMALL_BYTES);
+  for (size_t i = 0; i < SMALL_BLOCKS; ++i) {
+    if (i % 8 != 0) give(r.d, blocks[i]);
+  }
+  give(r.d, take(r.d, NULL, 2 * HOLE_BYTES));
+}
+
+// Uses some holes, each by work that takes a while.
+static void lone_use(rig r, size_t holes) {
+  tide_block blocks[16];
+  for (size_t i = 0; i < holes; ++i) blocks[i] = take(r.d, NULL, HOLE_BYTES);
+  work_slowly(r.m, NULL);
+  for (size_t i = 0; i < holes; ++i) give(r.d, blocks[i]);
+}
+
+static uint64_t lone_given(rig r, size_t bytes) {
+  const uint64_t before = calls(r.m, TIDE_CALL_PHYSICAL_FREE);
+  (void)take(r.d, NULL, bytes);
+  return calls(r.m, TIDE_CALL_PHYSICAL_FREE) - before;
+}
+
+// The request that looks for small handles makes one, behind work that is under way.
+T_TEST(test_tide_hurry__releases_on_one_stream_make_no_marks) {
+  const rig r = rig_new(HURRY);
+  lone_hurry_begin(r);
+  lone_use(r, 2);
+  (void)take(r.d, NULL, 400 * MIB);
+  const uint64_t records = calls(r.m, TIDE_CALL_EVENT_RECORD);
+
+  for (size_t i = 0; i < 8; ++i) lone_use(r, 4);
+
+  T_EQ(records, 1);
+  T_EQ(calls(r.m, TIDE_CALL_EVENT_RECORD), records);
+  rig_free(r);
+}
+
+// 112 MiB of 496 were used by work that is under way, and the request lacks about 300 MiB. What was used
+// before the mark of an earlier request goes as soon as that has passed.
+T_TEST(test_tide_hurry__handles_of_one_stream_go_while_work_uses_others) {
+  const rig r = rig_new(HURRY);
+  lone_hurry_begin(r);
+  lone_use(r, 2);
+  T_EQ(lone_given(r, 400 * MIB), 0);
+
+  T_OK(tide_dry_advance(r.m, 2000000));
+  lone_use(r, 2);
+
+  T_LT(100, lone_given(r, 410 * MIB));
+  rig_free(r);
+}
+
+// As before, but work uses 336 MiB.
+T_TEST(test_tide_hurry__handles_of_one_stream_stay_while_work_uses_them) {
+  const rig r = rig_new(HURRY);
+  lone_hurry_begin(r);
+  lone_use(r, 2);
+  T_EQ(lone_given(r, 400 * MIB), 0);
+
+  T_OK(tide_dry_advance(r.m, 2000000));
+  lone_use(r, 6);
+  const tide_block kept = take(r.d, NULL, 410 * MIB);
+
+  T_EQ(calls(r.m, TIDE_CALL_PHYSICAL_FREE), 0);
+  give(r.d, kept);
+  T_OK(tide_machine_device_synchronize(r.m, 0));
+  T_LT(100, lone_given(r, 420 * MIB));
+  rig_free(r);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Threads
 
 typedef struct crowd {
   tide_machine* m;

@@ -120,14 +120,12 @@ void tide__lane_fini(tide_device_cache* device, tide__lane* lane) {
 
 // Memory goes from stream to stream in the default pool alone. The stream of each thread is another one under
 // the same name, and lends nothing. An external stream may be gone at a release.
-void tide__lane_make_marks(tide__lane* lane) {
-  const bool is_constant = lane->stream != TIDE_STREAM_PER_THREAD && !lane->is_unlisted;
-  tide__store_relaxed(&lane->makes_marks, is_constant);
-}
-
 static void pool_set_marks_locked(tide_device_cache* device, tide__pool* pool) {
   if (!device->has_tcaches || pool != &device->default_pool || pool->lane_count < 2) return;
-  for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) tide__lane_make_marks(lane);
+  for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
+    const bool is_constant = lane->stream != TIDE_STREAM_PER_THREAD && !lane->is_unlisted;
+    tide__store_relaxed(&lane->makes_marks, is_constant);
+  }
 }
 
 static void pool_link_lane_locked(tide_device_cache* device, tide__pool* pool, tide__lane* lane) {

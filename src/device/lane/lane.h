@@ -230,8 +230,6 @@ TIDE_UNCHECKED_LOCKING static inline bool tide__lane_lock_with_spares(tide_devic
   tide__mutex_unlock(&lane->lock);
   return tide__lane_lock_slowly(device, lane);
 }
-// From now on large blocks get a mark when they are released, if the lane's stream can have one then.
-void tide__lane_make_marks(tide__lane* lane);
 // Gives a lane at least `count` spare records.
 tide_status tide__lane_add_spares(tide_device_cache* device, tide__lane* lane, size_t count);
 tide__block* tide__lane_take_spare_locked(tide__lane* lane);

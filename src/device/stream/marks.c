@@ -170,9 +170,9 @@ static bool lane_lacks_mark(tide__lane* lane) {
 }
 
 // The stream of each thread is another one under the same name: a mark of one says nothing of the others.
-void tide__marks_mark_late(tide_device_cache* device, tide__lane* lane) {
+bool tide__marks_mark_late(tide_device_cache* device, tide__lane* lane) {
   const bool is_of_thread = lane->stream == TIDE_STREAM_PER_THREAD;
-  if (!is_of_thread && lane_lacks_mark(lane)) (void)tide__mark_make(device, lane);
+  return !is_of_thread && lane_lacks_mark(lane) && tide__mark_make(device, lane) != 0;
 }
 
 bool tide__marks_can_be_of_all(tide_device_cache* device, tide_stream own) {
@@ -209,7 +209,7 @@ void tide__marks_end_pass(tide__lane* lane, bool is_done) {
 static void lane_mark_for(tide_device_cache* device, tide__lane* lane, tide__lane* own, int* can_be_of_all) {
   const bool is_external = lane->is_unlisted;
   if (lane == own || lane_is_eternal(lane)) {
-    if (is_external || tide__load_relaxed(&lane->makes_marks)) tide__marks_mark_late(device, lane);
+    if (is_external || tide__load_relaxed(&lane->makes_marks)) (void)tide__marks_mark_late(device, lane);
     return;
   }
   if (!is_external || own->pool != &device->default_pool || !lane_lacks_mark(lane)) return;
@@ -314,7 +314,7 @@ tide__readiness tide__handle_readiness(tide_device_cache* device, const tide__ha
 
 bool tide__handle_is_over(tide_device_cache* device, const tide__handle* handle) {
   const tide__lane* const own = handle->home->lane;
-  if (!tide__stamp_has_passed(own, own->unmarked)) return false;
+  if (!tide__stamp_has_passed(own, own->unnoted)) return false;
   if (handle->crowd > tide__load_relaxed(&device->crowds_over)) return false;
   for (int i = 0; i < TIDE__HANDLE_USERS; i++) {
     const tide__user* const user = &handle->users[i];

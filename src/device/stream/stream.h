@@ -20,6 +20,17 @@ static inline bool tide__stamp_has_passed(const tide__lane* lane, uint64_t stamp
 static inline uint64_t tide__lane_next_stamp(tide__lane* lane) {
   return (tide__load_seq(&lane->marks.made) + 1) * 2;  // pairs with mark_make_in_turn
 }
+// The stamp of a release of large memory that has no mark of its own. True: the handles under the memory are
+// to note it. False: it counts for all handles of the lane.
+static inline bool tide__lane_stamp_locked(tide__lane* lane, uint64_t* out) {
+  *out = lane->unmarked = tide__lane_next_stamp(lane);
+  if (lane->notes_left == 0) {
+    lane->unnoted = lane->unmarked;
+    return false;
+  }
+  lane->notes_left--;
+  return true;
+}
 // Takes a mark on a lane's stream, which must exist. Returns its stamp, or 0 on failure. With no lock held.
 uint64_t tide__mark_make(tide_device_cache* device, tide__lane* lane);
 // Checks which marks of the lanes of a pool have passed, and takes late ones where they are missing: on the
@@ -28,8 +39,8 @@ uint64_t tide__mark_make(tide_device_cache* device, tide__lane* lane);
 bool tide__marks_poll(tide_device_cache* device, tide__lane* own);
 // Waits until no mark is being taken on a stream that was closed.
 void tide__marks_drain_closed(tide_device_cache* device);
-// Takes a late mark if memory of the lane has none; its stream must exist.
-void tide__marks_mark_late(tide_device_cache* device, tide__lane* lane);
+// Takes a late mark if memory of the lane has none; its stream must exist. False if none was taken.
+bool tide__marks_mark_late(tide_device_cache* device, tide__lane* lane);
 // The same for an external lane, of all work of the device, and looks which have passed. May such marks be
 // taken, by a request on a stream? Not in a capture, as far as the allocator can know.
 void tide__marks_mark_external(tide_device_cache* device, tide__lane* lane);

@@ -184,13 +184,13 @@ void tide__home_add_handles_locked(tide_device_cache* device, tide__segment* seg
 static void home_block_rest_locked(tide_device_cache* device, tide__block* block,
                                    const tide__call_context* context) {
   tide__lane* const lane = block->segment->lane;
+  uint64_t stamp = block->last_use;
+  bool is_noted = stamp != 0;
   (void)context;
   if (!block->is_small) tide__sizes_release_locked(lane, block->bytes);
-  if (block->last_use == 0 && (!block->is_small || lane->is_unlisted)) {
-    lane->unmarked = tide__lane_next_stamp(lane);
-  } else if (!block->is_small) {
-    tide__home_add_use_locked(device, block->segment->home, block->address, block->bytes, lane,
-                              block->last_use);
+  if (stamp == 0 && (!block->is_small || lane->is_unlisted)) is_noted = tide__lane_stamp_locked(lane, &stamp);
+  if (is_noted && !block->is_small) {
+    tide__home_add_use_locked(device, block->segment->home, block->address, block->bytes, lane, stamp);
   }
   tide__block_merge_locked(lane, block, TIDE__BLOCK_FREE);
   tide__free_index_put_locked(block, true);

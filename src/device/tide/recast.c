@@ -14,17 +14,12 @@ typedef struct recasting {
 
 static const tide__survey* survey_of(const recasting* r) { return &r->own.request->device->survey; }
 
-static bool handle_goes_locked(const recasting* r, tide__handle* handle) {
-  return handle->bytes < r->least && tide__handle_is_whole_locked(&r->own, handle) &&
-         tide__handle_is_over(r->own.request->device, handle);
+static bool handle_may_go_locked(const recasting* r, tide__handle* handle) {
+  return handle->bytes < r->least && tide__handle_is_whole_locked(&r->own, handle);
 }
 
-static uint64_t recastable_locked(const recasting* r) {
-  uint64_t bytes = 0;
-  for (tide__handle* it = survey_of(r)->first; it != NULL; it = it->next_idle) {
-    if (handle_goes_locked(r, it)) bytes += it->bytes;
-  }
-  return bytes;
+static bool handle_goes_locked(const recasting* r, tide__handle* handle) {
+  return handle_may_go_locked(r, handle) && tide__handle_is_over(r->own.request->device, handle);
 }
 
 // How far handles go that follow each other in a hole, up to `bytes`. The survey has them by address.
@@ -78,19 +73,53 @@ static tide_status recast_some(recasting* r, uint64_t bytes) {
   return TIDE_OK;
 }
 
-static bool is_enough(const recasting* r, uint64_t bytes) {
+// How many bytes of handles are small and wholly idle, and how many of these no work uses any more.
+typedef struct supply {
+  uint64_t idle;
+  uint64_t over;
+} supply;
+
+static supply supply_of(const recasting* r) {
+  supply found = { 0, 0 };
   tide__homes_lock(r->own.request);
   tide__survey_list_locked(&r->own);
-  const bool is_enough = recastable_locked(r) >= bytes;
+  for (tide__handle* it = survey_of(r)->first; it != NULL; it = it->next_idle) {
+    if (!handle_may_go_locked(r, it)) continue;
+    found.idle += it->bytes;
+    if (tide__handle_is_over(r->own.request->device, it)) found.over += it->bytes;
+  }
   tide__homes_unlock(r->own.request);
-  return is_enough;
+  return found;
+}
+
+// A later mark of a stream says that handles are over if they know when they were used last.
+enum { NOTED_RELEASES = 4096 };
+
+static void lane_set_notes(tide__lane* lane, uint32_t count) {
+  tide__mutex_lock(&lane->lock);
+  lane->notes_left = count;
+  tide__mutex_unlock(&lane->lock);
+}
+
+// With one stream, releases make no marks. Where they would help, the request makes one for all before it. If
+// that has not passed yet, it helps a later request, and handles note their uses until then.
+static bool is_enough(const recasting* r, uint64_t bytes) {
+  tide_device_cache* const device = r->own.request->device;
+  tide__lane* const lane = r->own.request->lane;
+  const supply found = supply_of(r);
+  if (found.idle < bytes) lane_set_notes(lane, 0);
+  if (found.idle < bytes || found.over >= bytes) return found.over >= bytes;
+  if (!tide__marks_mark_late(device, lane)) return false;
+  (void)tide__marks_poll(device, lane);
+  if (supply_of(r).over >= bytes) return true;
+  lane_set_notes(lane, NOTED_RELEASES);
+  return false;
 }
 
 // What fails is tried again with the next request.
 bool tide__recast(const tide__request* request, uint64_t least, uint64_t bytes) {
   tide_device_cache* const device = request->device;
   recasting r = { .own = { .request = request, .takes_all = true }, .least = least };
-  tide__lane_make_marks(request->lane);
   if (tide__pool_is_arriving(device, request->pool) || !is_enough(&r, bytes)) return false;
   const tide_error before = *tide_last_error();
   const bool is_given = recast_some(&r, bytes) == TIDE_OK;

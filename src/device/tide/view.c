@@ -127,14 +127,14 @@ static tide__block* view_uncut_locked(tide__block* block) {
 void tide__view_block_end_locked(tide_device_cache* device, tide__block* block,
                                  const tide__call_context* context) {
   tide__lane* const lane = block->segment->lane;
-  const uint64_t stamp = block->last_use != 0 ? block->last_use : tide__lane_next_stamp(lane);
+  uint64_t stamp = block->last_use;
+  const bool is_noted = stamp != 0 || tide__lane_stamp_locked(lane, &stamp);
   tide__sizes_release_locked(lane, block->bytes);
   block_tell(device, block, context, false);
   if (tide__history_is_observed(&device->history)) {
     block->segment->view->turns = tide__history_turns(&device->history);
   }
   block->segment->view->last_use = tide__max(block->segment->view->last_use, stamp);
-  if (block->last_use == 0) lane->unmarked = stamp;
   tide__block* pieces = view_uncut_locked(block);
   while (pieces != NULL) {
     tide__block* const piece = pieces;
@@ -145,7 +145,7 @@ void tide__view_block_end_locked(tide_device_cache* device, tide__block* block,
       lane->leaving = piece;
       continue;
     }
-    if (stamp % 2 == 1) {
+    if (is_noted) {
       tide__home_add_use_locked(device, piece->segment->home, piece->address, piece->bytes, lane, stamp);
     }
     tide__block_return_locked(piece, true);

@@ -205,7 +205,7 @@ void tide__views_keep_few(tide_device_cache* device, tide__lane* lane, size_t ma
     view_retire(device, oldest);
   }
   if (device->retired_count > 0) {
-    tide__marks_mark_late(device, lane);
+    (void)tide__marks_mark_late(device, lane);
     (void)tide__marks_poll(device, lane);
     tide__ignore(views_unmap_retired(device, lane->pool, tide__max(mapped, 64)));
   }
