@@ -59,7 +59,7 @@ ALWAYS_INLINE tide_status request_search(tide__request* request, tide_block* out
   tide__lane* const lane = request->lane;
   tide__tally* const tally = tide__lane_open(request->device, lane);
   if (tally == NULL) return TIDE_ERR_NO_MEMORY;
-  tide__block* const block = policy->choose_locked(request);
+  tide__block* const block = policy->choose_locked(request, tally);
   const bool is_ready = block != NULL && block_is_ready_locked(request, block);
   if (is_ready) block_hand_out_locked(request, block, tally, out);
   else if (block != NULL) tide__free_index_take_locked(block);

@@ -255,3 +255,41 @@ DEVICE_TEST(test_device__everything_released_and_trimmed_leaves_nothing_reserved
   TIDE_DEVICE_STAT_MAP(EXPECT_EMPTY)
 #undef EXPECT_EMPTY
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Reading them
+
+// Where a block lies depends on whether at least half of the peak is in use, and it is about half all the
+// time. Without reads in between, a thread has counted the last changes only for itself.
+static void expect_same_places(uint64_t seed) {
+  enum { LIVE = 64 };
+  tide_machine* m[2];
+  tide_device_cache* d[2];
+  tide_block blocks[LIVE][2] = { { { NULL, 0 } } };
+  t_rng rng = t_rng_new(seed);
+  for (int k = 0; k < 2; ++k) {
+    T_OK(tide_machine_new_dry(NULL, &m[k]));
+    d[k] = device_with(m[k], "policy:tide,tide_stitch_share:1");
+    give(d[k], take(d[k], NULL, LIVE * 5 / 2 * MIB));
+  }
+  for (size_t i = 0; i < t_scaled(1000); ++i) {
+    const size_t at = (size_t)t_rng_below(&rng, LIVE);
+    const size_t bytes = (size_t)(1 + t_rng_below(&rng, 4)) * MIB;
+    const bool is_taken = blocks[at][0].address != NULL;
+    for (int k = 0; k < 2; ++k) {
+      if (is_taken) give(d[k], blocks[at][k]);
+      blocks[at][k] = is_taken ? block_none : take(d[k], NULL, bytes);
+    }
+    (void)stats_of(d[1]);
+    if (blocks[at][0].address != blocks[at][1].address)
+      T_FAIL("seed %llu, call %zu: a block lies elsewhere", (unsigned long long)seed, i);
+  }
+  for (int k = 0; k < 2; ++k) {
+    tide_device_free(d[k]);
+    tide_machine_free(m[k]);
+  }
+}
+
+T_TEST(test_device__reading_statistics_moves_no_block) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) expect_same_places(seed);
+}

@@ -17,8 +17,9 @@ typedef struct tide__policy {
   // The size of a block for a request, and of a segment made for such a block.
   uint64_t (*round)(const tide_device_options* options, uint64_t bytes);
   uint64_t (*segment_bytes)(const tide_device_options* options, uint64_t rounded);
-  // An idle block that fits, which stays in the free index; NULL if there is none.
-  tide__block* (*choose_locked)(const tide__request* request);
+  // An idle block that fits, which stays in the free index; NULL if there is none. The tally is that of the
+  // calling thread.
+  tide__block* (*choose_locked)(const tide__request* request, const tide__tally* tally);
   // Is the rest of the block cut off and kept?
   bool (*splits)(const tide__request* request, const tide__block* block);
   // May a chosen block be handed out at once? Otherwise it is prepared first, BUSY and with no lock held. On

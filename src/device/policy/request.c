@@ -47,10 +47,11 @@ void tide__request_decide(tide__request* request) {
 }
 
 tide_status tide__request_choose(tide__request* request, tide__block** out) {
-  if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
-  *out = request->policy->choose_locked(request);
+  tide__tally* const tally = tide__lane_open(request->device, request->lane);
+  if (tally == NULL) return TIDE_ERR_NO_MEMORY;
+  *out = request->policy->choose_locked(request, tally);
   if (*out != NULL) tide__free_index_take_locked(*out);
-  tide__mutex_unlock(&request->lane->lock);
+  tide__lane_shut(request->device, request->lane, tally);
   return TIDE_OK;
 }
 

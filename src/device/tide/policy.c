@@ -229,13 +229,15 @@ static bool tide_is_ready_locked(const tide__request* request, const tide__block
 }
 
 // Is at least half of the most that was ever handed out in use? If so when blocks that last are requested,
-// they are most of the memory.
-static bool half_is_in_use(tide_device_cache* device) {
+// they are most of the memory. Exact for one thread, like level_with(): reading statistics, which adds the
+// tally to the totals, must not decide where a block lies.
+static bool half_is_in_use(tide_device_cache* device, const tide__tally* tally) {
+  const tide__count* const own = &tally->items[TIDE__TALLY_BYTES].sides[TIDE__LARGE];
   tide__mutex_lock(&device->totals_lock);
-  const uint64_t active = (uint64_t)device->totals.active_bytes[TIDE_STAT_LARGE].current;
-  const bool is_half = active >= device->peak_large / 2;
+  const int64_t active = device->totals.active_bytes[TIDE_STAT_LARGE].current;
+  const uint64_t peak = tide__max(device->peak_large, (uint64_t)(active + own->high));
   tide__mutex_unlock(&device->totals_lock);
-  return is_half;
+  return (uint64_t)(active + own->sum) >= peak / 2;
 }
 
 // The end of a hole, if the block behind it may last; or else the hole.
@@ -253,21 +255,21 @@ static tide__block* end_of_hole_locked(const tide__request* request, tide__sizes
 // Blocks that last are put side by side, if they are most of the memory. Otherwise each would leave a rest
 // that splits a handle for long. If all of their size last, they go into the largest hole; if some do, into
 // the tightest, beside a block that lasts.
-static tide__block* hole_choose_locked(const tide__request* request) {
+static tide__block* hole_choose_locked(const tide__request* request, const tide__tally* tally) {
   const tide__bins* const bins = &request->lane->free_index[request->kind].bins;
   tide__block* const tightest = tide__bins_peek(bins, request->rounded);
   tide__sizes* const sizes = request->kind == TIDE__LARGE ? tide__sizes_of_locked(request->lane) : NULL;
   if (tightest == NULL || sizes == NULL) return tightest;
   const tide__size* const size = tide__size_place(sizes, request->rounded);
-  if (!tide__size_lasts(sizes, size) || !half_is_in_use(request->device)) return tightest;
+  if (!tide__size_lasts(sizes, size) || !half_is_in_use(request->device, tally)) return tightest;
   if (size->was_released) return end_of_hole_locked(request, sizes, tightest);
   tide__block* const largest = tide__bins_largest(bins);
   return tide_is_ready_locked(request, largest) ? largest : tightest;
 }
 
 // In a capture no other stream may be waited for.
-static tide__block* tide_choose_locked(const tide__request* request) {
-  tide__block* const block = hole_choose_locked(request);
+static tide__block* tide_choose_locked(const tide__request* request, const tide__tally* tally) {
+  tide__block* const block = hole_choose_locked(request, tally);
   if (block != NULL && request->is_capturing && !tide_is_ready_locked(request, block)) return NULL;
   return block;
 }

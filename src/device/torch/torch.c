@@ -93,7 +93,8 @@ static bool is_oversize_refused(const tide__request* request, const tide__block*
   return block->bytes - request->rounded >= excess;
 }
 
-static tide__block* torch_choose_locked(const tide__request* request) {
+static tide__block* torch_choose_locked(const tide__request* request, const tide__tally* tally) {
+  (void)tally;
   tide__free_index* const index = &request->lane->free_index[request->kind];
   if (collects(request)) (void)tide__add_relaxed(&request->pool->searches[request->kind], 1);
   tide__block* const block = best_fit_locked(request, &index->bins);
