@@ -788,6 +788,45 @@ T_TEST(test_tide__little_more_is_reserved_than_was_handed_out_at_once) {
   tide_machine_free(m);
 }
 
+typedef struct giver {
+  tide_device_cache* d;
+  tide_block block;
+  pthread_barrier_t turn;
+} giver;
+
+// Takes a block, and exists until the other thread is done: then nobody adds what this one has counted.
+static void* giver_work(void* user) {
+  giver* const g = user;
+  g->block = take(g->d, NULL, 3 * MIB);
+  (void)pthread_barrier_wait(&g->turn);
+  (void)pthread_barrier_wait(&g->turn);
+  return NULL;
+}
+
+// The sum of what was counted is below 0 here, because the thread that took the block has not told yet.
+T_TEST(test_tide__what_another_thread_took_and_this_one_releases_is_no_peak) {
+  tide_machine* m = NULL;
+  T_OK(tide_machine_new_dry(NULL, &m));
+  giver g = { .d = device_with(m, "policy:tide,tide_stitch_share:1,tide_idle_handles:0,tide_ahead:False") };
+  const tide_stream side = side_new(m);
+  pthread_t thread;
+  T_EQ(pthread_barrier_init(&g.turn, NULL, 2), 0);
+  T_EQ(pthread_create(&thread, NULL, giver_work, &g), 0);
+  (void)pthread_barrier_wait(&g.turn);
+  give(g.d, g.block);
+  give(g.d, take(g.d, side, MIB));
+
+  (void)comb_new(m, g.d, side, COMB_HOLES, 4 * MIB);
+  (void)take(g.d, side, 50 * MIB);
+
+  T_LE(current(g.d, reserved_bytes), (int64_t)((2 * COMB_HOLES * 4 + 8) * MIB));
+  (void)pthread_barrier_wait(&g.turn);
+  T_EQ(pthread_join(thread, NULL), 0);
+  T_EQ(pthread_barrier_destroy(&g.turn), 0);
+  tide_device_free(g.d);
+  tide_machine_free(m);
+}
+
 // The addresses of views are at most eight times the memory.
 static void expect_views_given_back(tide_machine* m, tide_device_cache* d, size_t count, bool frees_streams) {
   give(d, take(d, side_new(m), 512));  // with a second stream, releases leave marks

@@ -51,6 +51,12 @@ void tide__detour(tide_device_cache* device, uint32_t bit, bool is_set);
 // totals.c, stats.c
 
 void tide__totals_add(tide_device_cache* device, tide__tally* tally);
+// How much is active in large blocks, with a change that is not in the totals. The totals are below 0 while
+// the tally of a thread has what another one released. The caller has their lock.
+static inline uint64_t tide__totals_large(const tide_device_cache* device, int64_t change) {
+  const int64_t bytes = device->totals.active_bytes[TIDE_STAT_LARGE].current + change;
+  return bytes > 0 ? (uint64_t)bytes : 0;
+}
 // A released block begins or ends its wait. The tally of its lane must have been added before.
 void tide__totals_wait_begin(tide_device_cache* device, const tide__block* block);
 void tide__totals_wait_end(tide_device_cache* device, const tide__block* block);

@@ -6,8 +6,7 @@
 
 // What is active in large blocks is about to rise by so much on the way.
 static void peak_large_raise(tide_device_cache* device, int64_t rise) {
-  const tide_stat* const active = &device->totals.active_bytes[TIDE_STAT_LARGE];
-  device->peak_large = tide__max(device->peak_large, (uint64_t)(active->current + rise));
+  device->peak_large = tide__max(device->peak_large, tide__totals_large(device, rise));
 }
 
 void tide__totals_add(tide_device_cache* device, tide__tally* tally) {

@@ -19,9 +19,9 @@ void tide__totals_forget_peak(tide_device_cache* device) {
   tide__totals_settle(device);
   tide__mutex_lock(&device->totals_lock);
   const tide_device_stats* const totals = &device->totals;
-  device->peak_large = tide__max((uint64_t)totals->active_bytes[TIDE_STAT_LARGE].current,
-                                 (uint64_t)(totals->reserved_bytes[TIDE_STAT_LARGE].current +
-                                            totals->parked_bytes[TIDE_STAT_LARGE].current));
+  device->peak_large =
+      tide__max(tide__totals_large(device, 0), (uint64_t)(totals->reserved_bytes[TIDE_STAT_LARGE].current +
+                                                          totals->parked_bytes[TIDE_STAT_LARGE].current));
   tide__mutex_unlock(&device->totals_lock);
 }
 

@@ -72,7 +72,7 @@ static tide_level level_with(const tide__request* request) {
   tide__tcache_settle_own(device);
   tide__mutex_lock(&device->totals_lock);
   const tide_device_stats* const totals = &device->totals;
-  const uint64_t active = (uint64_t)totals->active_bytes[TIDE_STAT_LARGE].current;
+  const uint64_t active = tide__totals_large(device, 0);
   const uint64_t reserved = (uint64_t)(totals->reserved_bytes[TIDE_STAT_LARGE].current +
                                        totals->parked_bytes[TIDE_STAT_LARGE].current) -
                             device->ahead.bytes;
@@ -234,10 +234,10 @@ static bool tide_is_ready_locked(const tide__request* request, const tide__block
 static bool half_is_in_use(tide_device_cache* device, const tide__tally* tally) {
   const tide__count* const own = &tally->items[TIDE__TALLY_BYTES].sides[TIDE__LARGE];
   tide__mutex_lock(&device->totals_lock);
-  const int64_t active = device->totals.active_bytes[TIDE_STAT_LARGE].current;
-  const uint64_t peak = tide__max(device->peak_large, (uint64_t)(active + own->high));
+  const uint64_t peak = tide__max(device->peak_large, tide__totals_large(device, own->high));
+  const bool is_half = tide__totals_large(device, own->sum) >= peak / 2;
   tide__mutex_unlock(&device->totals_lock);
-  return (uint64_t)(active + own->sum) >= peak / 2;
+  return is_half;
 }
 
 // The end of a hole, if the block behind it may last; or else the hole.
