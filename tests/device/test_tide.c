@@ -485,9 +485,9 @@ T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
   tide_machine* const m = dry_of(1024 * 64 * MIB);
   tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
   T_EQ(handles_of(m, d, 1024 * MIB), 128);  // of 8 MiB, 1/120 of the peak
-  T_EQ(handles_of(m, d, 16 * MIB), 2);      // of 10 MiB: the square root of 1040 MiB * 64 KiB is 8.06 MiB
+  T_EQ(handles_of(m, d, 16 * MIB), 3);      // of 6 MiB: the square root of 1040 MiB * 32 KiB is 5.7 MiB
   (void)take(d, NULL, 4096 * MIB);
-  T_EQ(handles_of(m, d, 16 * MIB), 1);    // itself: the square root of 5152 MiB * 64 KiB is 17.9 MiB
+  T_EQ(handles_of(m, d, 16 * MIB), 2);    // of 14 MiB: the square root of 5152 MiB * 32 KiB is 12.7 MiB
   T_EQ(handles_of(m, d, 768 * MIB), 23);  // of 34 MiB: 768 * 768 / 5920 / 3, rounded up
   tide_device_free(d);
 

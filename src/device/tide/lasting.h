@@ -31,7 +31,8 @@ enum { TIDE__SIZES_LEARNT = 32 };
 static inline bool tide__size_all_last_locked(const tide__lane* lane, uint64_t bytes) {
   tide__sizes* const sizes = tide__sizes_of_locked(lane);
   const tide__size* const size = sizes != NULL ? tide__size_place(sizes, bytes) : NULL;
-  return size != NULL && sizes->count >= TIDE__SIZES_LEARNT && !size->was_released && tide__size_lasts(sizes, size);
+  return size != NULL && sizes->count >= TIDE__SIZES_LEARNT && !size->was_released &&
+         tide__size_lasts(sizes, size);
 }
 
 // A large block of the lane was handed out, and released.

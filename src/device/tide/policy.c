@@ -27,17 +27,6 @@
 #include "device/tide/tide.h"
 
 #define SMALL_MOST_BYTES ((uint64_t)512 << 10)
-// A new handle of a large block is at least such a part of the peak. For a large request it is this part of
-// request * request / peak, and at most such a part of what does not last. At least two fifths of the peak
-// count as not lasting.
-enum { LEAST_PARTS = 1024, MOST_PARTS = 120 };
-#define REQUEST_PART (1.0 / 3)
-#define LOOSE_PART_LEAST 0.4
-// For others it is all of the request if at least so much of the peak does not last, and nothing of it if at
-// most so much; up to the square root of the peak times this.
-#define LOOSE_PART_WHOLE 0.45
-#define LOOSE_PART_NONE 0.3
-#define ROOT_BYTES ((uint64_t)64 << 10)
 
 // ---------------------------------------------------------------------------------------------------
 // Sizes
@@ -98,59 +87,12 @@ static uint64_t idle_left(const tide__request* request, const tide_level* level,
   return most > slack ? difference(level->active + request->rounded + most, level->reserved) : 0;
 }
 
-// Does the request's block last, as all others of its size? And how much of the peak may become idle: not
-// what the lane has of such sizes.
-typedef struct tide_lasting {
-  bool is_request;
-  double loose;  // a part of the peak
-} tide_lasting;
-
-static tide_lasting lasting_with(const tide__request* request, uint64_t peak) {
-  tide__mutex_lock(&request->lane->lock);
-  const bool is_request = tide__size_all_last_locked(request->lane, request->rounded);
-  const uint64_t bytes = tide__sizes_lasting_bytes_locked(request->lane);
-  tide__mutex_unlock(&request->lane->lock);
-  return (tide_lasting){ is_request, (double)difference(peak, bytes) / (double)peak };
-}
-
-// For a large request: a part of it that is the larger the more of the peak the request is, a third for one
-// that is all of the peak. Such a request gets few handles, so that a view of it costs little.
-static double part_of_large(const tide__request* request, uint64_t peak) {
-  return REQUEST_PART * (double)request->rounded * (double)request->rounded / (double)peak;
-}
-
-// For others: the request itself, so that growth takes few calls of the driver. Not where much of the memory
-// lasts: what lasts splits handles, and a rest of a split handle serves few requests.
-static double part_of_other(const tide__request* request, uint64_t peak, double loose) {
-  const double part = (loose - LOOSE_PART_NONE) / (LOOSE_PART_WHOLE - LOOSE_PART_NONE);
-  const double bytes = (part < 1 ? part : 1) * (double)request->rounded;
-  const double most = (double)tide__square_root(peak * ROOT_BYTES);
-  return bytes < 0 ? 0 : bytes < most ? bytes : most;
-}
-
-// What lasts is in one piece, because nothing else uses its handle. No other handle is so small that a view of
-// all idle memory has thousands.
-static uint64_t handle_bytes(const tide__request* request, uint64_t peak) {
-  const uint64_t unit = tide__home_unit(request->device);
-  const uint64_t limit = tide__max(unit, request->options->tide_most_handle_bytes / unit * unit);
-  const uint64_t least = tide__max(unit, peak / LEAST_PARTS / unit * unit);
-  const tide_lasting lasting = lasting_with(request, peak);
-  if (lasting.is_request) return tide__min(limit, tide__round_up(request->rounded, unit));
-  const double large = part_of_large(request, peak);
-  const double other = part_of_other(request, peak, lasting.loose);
-  const double most = (lasting.loose > LOOSE_PART_LEAST ? lasting.loose : LOOSE_PART_LEAST) * (double)peak /
-                      MOST_PARTS;
-  const uint64_t part = large <= other
-                            ? tide__round_up((uint64_t)other, unit)
-                            : tide__min(tide__round_up((uint64_t)large, unit), (uint64_t)most / unit * unit);
-  return tide__min(limit, tide__max(least, part));
-}
-
 // With a memo, the peak of the last run decides as well: before the first handle is made ahead, a request
 // makes its own.
 static uint64_t growth_handle_bytes(const tide__request* request, uint64_t peak) {
   if (request->kind == TIDE__SMALL) return tide__home_unit(request->device);
-  return tide__max(handle_bytes(request, peak), tide__ahead_handle_bytes(request->device, request->lane));
+  return tide__max(tide__handle_bytes_for(request, peak),
+                   tide__ahead_handle_bytes(request->device, request->lane));
 }
 
 // How much more may be reserved for a request: under the limit of the device, and by the budgets of tags.
