@@ -160,7 +160,7 @@ typedef struct tide__home {
 } tide__home;
 
 // Memory that is made before a request needs it, by a helper thread or, on the dry machine, at the end of the
-// request that grew: see tide/ahead.c. Touched with the gate, but for the last two.
+// request that grew: see tide/ahead.c. Touched with the gate, but for the last three.
 typedef struct tide__ahead_memory {
   uint64_t bytes;                   // in all homes
   struct tide__segment* home;       // that grew last; NULL: there is nothing to do
@@ -178,7 +178,8 @@ typedef struct tide__ahead_memory {
   bool is_threadless;          // there is no thread for it
   bool is_running;             // there is one
   pthread_t thread;
-  tide__atomic_u32 calls;  // how often it was called
+  tide__atomic_u32 calls;      // how often it was called
+  tide__atomic_u32 is_asleep;  // it must be woken when it is called
   tide__atomic_u32 is_ending;
 } tide__ahead_memory;
 

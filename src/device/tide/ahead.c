@@ -18,8 +18,9 @@
 // before they stitch. What nobody takes goes back a minute after the last growth, or earlier if memory is
 // short.
 //
-// The helper sleeps until a home has grown or a view was made, and there is something to do. It takes the
-// gate for one handle at a time, after all threads that wait for it. On the dry machine there is no thread:
+// The helper sleeps until a home has grown or a view was made, and there is something to do. Without a memo
+// it then waits until that has not happened for a short time. It takes the gate for one handle at a time,
+// after all threads that wait for it. On the dry machine there is no thread:
 // the request that grew does its work at its end, so that results repeat. If no thread can be started,
 // nothing is made.
 #include <stdlib.h>
@@ -337,30 +338,58 @@ static void exit_register(void) {
   (void)atexit(exit_begin);
 }
 
-static bool helper_step(tide_device_cache* device, bool* out_holds_memo) {
+// What the helper knows after a step.
+typedef struct helper_view {
+  bool is_made;     // a handle was made or mapped
+  bool has_memo;    // it works for a memo
+  bool holds_memo;  // and nobody has taken all that it made
+} helper_view;
+
+static helper_view helper_step(tide_device_cache* device) {
   const tide__call_context context =
       tide__is_recording(device) ? tide__context_now(device, TIDE_HISTORY_NEVER) : (tide__call_context){ 0 };
   tide__gate_enter_last(device);
   (void)atomic_fetch_add(&working, 1);
   const bool is_made = tide__load_seq(&is_exiting) == 0 && step(device, &context);
   if (!is_made && tide__load_seq(&is_exiting) == 0) memo_expire(device, &context);
-  *out_holds_memo = device->ahead.memo != NULL && (device->ahead.bytes > 0 || device->ahead.view_count > 0);
+  const bool has_memo = device->ahead.memo != NULL;
+  const bool holds_memo = has_memo && (device->ahead.bytes > 0 || device->ahead.view_count > 0);
   (void)atomic_fetch_sub(&working, 1);
   tide__gate_leave(device);
   tide__history_tell(&device->history);
-  return is_made;
+  return (helper_view){ is_made, has_memo, holds_memo };
+}
+
+// Many requests grow one after the other, and then none for a while. Among them the helper would be in the
+// way, because both need the gate and the driver. So it waits until no request has called it for so long.
+#define QUIET_NS 200000
+
+static bool is_quiet(tide__ahead_memory* ahead, uint32_t seen) {
+  tide__sys_sleep_ns(QUIET_NS);
+  return tide__load_seq(&ahead->calls) == seen;
+}
+
+// Requests wake the helper only when it sleeps here.
+static void helper_sleep(tide__ahead_memory* ahead, uint32_t seen, bool holds_memo) {
+  tide__store_seq(&ahead->is_asleep, 1);  // pairs with helper_call
+  if (holds_memo) tide__sys_futex_wait_for(&ahead->calls, seen, MEMO_PATIENCE_NS);
+  else tide__sys_futex_wait(&ahead->calls, seen);
+  tide__store_seq(&ahead->is_asleep, 0);
 }
 
 static void* helper_run(void* user) {
   tide_device_cache* const device = user;
   tide__ahead_memory* const ahead = &device->ahead;
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
-  while (tide__load_acquire(&ahead->is_ending) == 0) {  // pairs with tide__ahead_fini
-    bool holds_memo = false;
-    const uint32_t seen = tide__load_seq(&ahead->calls);
-    if (helper_step(device, &holds_memo)) continue;
-    if (holds_memo) tide__sys_futex_wait_for(&ahead->calls, seen, MEMO_PATIENCE_NS);
-    else tide__sys_futex_wait(&ahead->calls, seen);
+  helper_view known = { .has_memo = true };
+  uint32_t quiet_at = 0;  // calls, when it was quiet last
+  for (;;) {
+    const uint32_t seen = tide__load_seq(&ahead->calls);    // first, because the last call ends it
+    if (tide__load_acquire(&ahead->is_ending) != 0) break;  // pairs with tide__ahead_fini
+    if (!known.has_memo && seen != quiet_at && !is_quiet(ahead, seen)) continue;
+    quiet_at = seen;
+    known = helper_step(device);
+    if (!known.is_made) helper_sleep(ahead, seen, known.holds_memo);
   }
   tide__relax_end(&relaxed);
   return NULL;
@@ -368,7 +397,7 @@ static void* helper_run(void* user) {
 
 static void helper_call(tide__ahead_memory* ahead) {
   (void)atomic_fetch_add(&ahead->calls, 1);
-  tide__sys_futex_wake(&ahead->calls);
+  if (tide__load_seq(&ahead->is_asleep) != 0) tide__sys_futex_wake(&ahead->calls);  // pairs with helper_sleep
 }
 
 // A thread is started when there is something to do for the first time.
