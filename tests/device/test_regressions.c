@@ -339,10 +339,10 @@ DEVICE_TEST_OVER(test_device__a_mapping_that_could_not_be_undone_goes_with_a_tri
 }
 
 DEVICE_TEST_OVER(test_device__a_late_mapping_that_could_not_be_undone_is_tried_again, device_emulated) {
-  const tide_block a = take(d, NULL, 2 * MIB);
+  const tide_block a = take(d, NULL, 8 * MIB);
   (void)take(d, NULL, 2 * MIB);
   give(d, a);
-  give(d, take(d, NULL, 6 * MIB));  // tide: of the first and of 4 MiB that have no mapping of their own yet
+  give(d, take(d, NULL, 12 * MIB));  // tide: of the first and of 4 MiB that have no mapping of their own yet
   break_calls(m, TIDE_CALL_SET_ACCESS, TIDE_ERR_MACHINE, 1);
   break_calls(m, TIDE_CALL_UNMAP, TIDE_ERR_MACHINE, 1);
   T_STATUS(try_take(d, NULL, 4 * MIB), is_tide() ? TIDE_ERR_MACHINE : TIDE_OK);
