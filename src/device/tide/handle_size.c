@@ -42,8 +42,9 @@ static double part_of_large(const tide__request* request, uint64_t peak) {
 }
 
 // For others: the request itself, so that growth takes few calls of the driver. Not where much of the memory
-// lasts, because that splits handles.
+// lasts, because that splits handles. And not where there is a limit: then memory counts more than time.
 static double part_of_other(const tide__request* request, uint64_t peak, double loose) {
+  if (tide__load_relaxed(&request->device->limit) != TIDE_NO_LIMIT) return 0;
   const double part = (loose - LOOSE_PART_NONE) / (LOOSE_PART_WHOLE - LOOSE_PART_NONE);
   const double bytes = (part < 1 ? part : 1) * (double)request->rounded;
   const double most = (double)tide__square_root(peak * ROOT_BYTES);
