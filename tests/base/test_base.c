@@ -11,6 +11,16 @@
 #include "base/lock.h"
 #include "t.h"
 
+T_TEST(test_arith__a_square_root_is_the_largest_number_whose_square_fits) {
+  T_EQ(tide__square_root(0), 0);
+  for (uint64_t root = 1; root <= UINT32_MAX; root = root * 3 + 1) {
+    T_EQ(tide__square_root(root * root - 1), root - 1);
+    T_EQ(tide__square_root(root * root), root);
+    T_EQ(tide__square_root(root * root + 2 * root), root);
+  }
+  T_EQ(tide__square_root(UINT64_MAX), UINT32_MAX);
+}
+
 T_TEST(test_arith__reports_overflow) {
   uint64_t out = 0;
   T_CHECK(tide__add(UINT64_MAX - 1, 1, &out) && out == UINT64_MAX);

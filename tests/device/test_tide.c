@@ -489,6 +489,8 @@ T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
   (void)take(d, NULL, 4096 * MIB);
   T_EQ(handles_of(m, d, 16 * MIB), 2);    // of 14 MiB: the square root of 5152 MiB * 32 KiB is 12.7 MiB
   T_EQ(handles_of(m, d, 768 * MIB), 23);  // of 34 MiB: 768 * 768 / 5920 / 3, rounded up
+  limit_to(d, 1024 * 32 * MIB);
+  T_EQ(handles_of(m, d, 16 * MIB), 4);  // of 4 MiB, 1/1024 of 5936 MiB: with a limit, memory counts more
   tide_device_free(d);
 
   tide_device_cache* const small = device_with(m, "policy:tide,tide_ahead:False,tide_most_handle_mb:4");

@@ -126,16 +126,21 @@ T_TEST(test_tide_hurry__releases_on_one_stream_make_no_marks) {
   rig_free(r);
 }
 
-// 112 MiB of 496 were used by work that is under way, and the request lacks about 300 MiB. What was used
-// before the mark of an earlier request goes as soon as that has passed.
-T_TEST(test_tide_hurry__handles_of_one_stream_go_while_work_uses_others) {
+// A request has made a mark, which has passed. Work that is under way uses some holes since.
+static rig lone_rig_with_mark(size_t holes) {
   const rig r = rig_new(HURRY);
   lone_hurry_begin(r);
   lone_use(r, 2);
   T_EQ(lone_given(r, 400 * MIB), 0);
-
   T_OK(tide_dry_advance(r.m, 2000000));
-  lone_use(r, 2);
+  lone_use(r, holes);
+  return r;
+}
+
+// 112 MiB of 496 were used by work that is under way, and the request lacks about 300 MiB. What was used
+// before the mark of an earlier request goes as soon as that has passed.
+T_TEST(test_tide_hurry__handles_of_one_stream_go_while_work_uses_others) {
+  const rig r = lone_rig_with_mark(2);
 
   T_LT(100, lone_given(r, 410 * MIB));
   rig_free(r);
@@ -143,13 +148,7 @@ T_TEST(test_tide_hurry__handles_of_one_stream_go_while_work_uses_others) {
 
 // As before, but work uses 336 MiB.
 T_TEST(test_tide_hurry__handles_of_one_stream_stay_while_work_uses_them) {
-  const rig r = rig_new(HURRY);
-  lone_hurry_begin(r);
-  lone_use(r, 2);
-  T_EQ(lone_given(r, 400 * MIB), 0);
-
-  T_OK(tide_dry_advance(r.m, 2000000));
-  lone_use(r, 6);
+  const rig r = lone_rig_with_mark(6);
   const tide_block kept = take(r.d, NULL, 410 * MIB);
 
   T_EQ(calls(r.m, TIDE_CALL_PHYSICAL_FREE), 0);

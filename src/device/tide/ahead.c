@@ -339,13 +339,13 @@ static void exit_register(void) {
 }
 
 // What the helper knows after a step.
-typedef struct helper_view {
+typedef struct helper_report {
   bool is_made;     // a handle was made or mapped
   bool has_memo;    // it works for a memo
   bool holds_memo;  // and nobody has taken all that it made
-} helper_view;
+} helper_report;
 
-static helper_view helper_step(tide_device_cache* device) {
+static helper_report helper_step(tide_device_cache* device) {
   const tide__call_context context =
       tide__is_recording(device) ? tide__context_now(device, TIDE_HISTORY_NEVER) : (tide__call_context){ 0 };
   tide__gate_enter_last(device);
@@ -357,7 +357,7 @@ static helper_view helper_step(tide_device_cache* device) {
   (void)atomic_fetch_sub(&working, 1);
   tide__gate_leave(device);
   tide__history_tell(&device->history);
-  return (helper_view){ is_made, has_memo, holds_memo };
+  return (helper_report){ is_made, has_memo, holds_memo };
 }
 
 // Many requests grow one after the other, and then none for a while. Among them the helper would be in the
@@ -381,8 +381,8 @@ static void* helper_run(void* user) {
   tide_device_cache* const device = user;
   tide__ahead_memory* const ahead = &device->ahead;
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
-  helper_view known = { .has_memo = true };
-  uint32_t quiet_at = 0;  // calls, when it was quiet last
+  helper_report known = { .has_memo = true };  // until the first step shows it
+  uint32_t quiet_at = 0;                       // calls, when it was quiet last
   for (;;) {
     const uint32_t seen = tide__load_seq(&ahead->calls);    // first, because the last call ends it
     if (tide__load_acquire(&ahead->is_ending) != 0) break;  // pairs with tide__ahead_fini

@@ -156,9 +156,12 @@ tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t byt
 bool tide__view_ahead_step(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
-// handle_size.c: how large a new handle for a large request is
+// handle_size.c
+
+// How large a new handle for a large request is.
 uint64_t tide__handle_bytes_for(const tide__request* request, uint64_t peak);
 
+// ---------------------------------------------------------------------------------------------------
 // recast.c: larger handles in the place of smaller ones
 
 // Gives back at least `bytes` of handles that are smaller than `least`, wholly idle, and used by no work any

@@ -337,11 +337,10 @@ static tide_status view_build(stitching* s, const tide__growth* growth, new_view
 
 // Would growth at home take little more new memory than the view? Then its place at home is as good.
 static bool view_saves_little(const stitching* s, const tide__growth* growth, const new_view* n) {
-  const uint64_t unit = tide__home_unit(s->own.request->device);
+  if (n->plan.created == 0 || n->plan.created == n->bytes) return n->plan.created > 0;
+  const uint64_t least = SAVED_LEAST_UNITS * tide__home_unit(s->own.request->device);
   const uint64_t missing = tide__home_missing(s->own.request, growth);
-  return n->plan.created == n->bytes ||
-         (n->plan.created > 0 && missing < n->plan.created + SAVED_LEAST_UNITS * unit &&
-          missing <= growth->limit_left);
+  return missing < n->plan.created + least && missing <= growth->limit_left;
 }
 
 static tide_status view_try(stitching* s, const tide__growth* growth, bool uses_holes, tide__block** out) {
