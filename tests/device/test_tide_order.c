@@ -935,6 +935,36 @@ ORDER_TEST(test_tide__a_new_stream_with_an_old_handle_gets_no_memory_of_the_old_
   expect_no_memory_of_the_old_one(m, d, true);
 }
 
+static uint64_t questions(const tide_machine* m) {
+  return tide_machine_call_stats(m, TIDE_CALL_EVENT_QUERY).calls;
+}
+
+// Releases blocks of the default stream, each behind work of a millisecond. Returns how many marks it made.
+static uint64_t release_behind_work(tide_machine* m, tide_device_cache* d, size_t count) {
+  const uint64_t before = records(m);
+  for (size_t i = 0; i < count; ++i) {
+    work_slowly(m, NULL);
+    give(d, take(d, NULL, HOLE_BYTES));
+  }
+  return records(m) - before;
+}
+
+// A stream has at most 1024 marks that have not passed. To see whether the first of them has, one question is
+// enough, and few to find the last one of many.
+DEVICE_TEST_OVER(test_tide__few_questions_find_the_marks_that_have_passed, tide_dry) {
+  (void)known_new(m, d);
+  T_EQ(release_behind_work(m, d, 1024), 1024);
+
+  const uint64_t before = questions(m);
+  T_EQ(release_behind_work(m, d, 100), 0);
+  const uint64_t full = questions(m);
+  T_OK(tide_dry_advance(m, (uint64_t)700 * 1000000));
+  T_EQ(release_behind_work(m, d, 600), 600);
+
+  T_LE(full - before, 100);
+  T_LE(questions(m) - full, 24);
+}
+
 // Other code captures a stream in the strictest mode, while memory moves between two others.
 ORDER_TEST(test_tide__marks_do_not_break_captures_of_others) {
   const tide_stream a = known_new(m, d);

@@ -49,15 +49,30 @@ static bool mark_has_passed(tide_device_cache* device, const tide__marks* marks,
   return tide_machine_event_query(device->machine, *event_at(marks, number), &is_done) == TIDE_OK && is_done;
 }
 
-// Asks about the last mark first: mostly all have passed, or few. No mark is in a capture, so that asking is
-// safe while another thread captures, which the machine is told by the mode RELAXED.
+// The last mark that has passed, of those from `passed` to `made`, which pass in order. Mostly none of them
+// has, or all, or few: so they are asked about in steps that double, and at most to the middle of what is left.
+static uint64_t marks_search(tide_device_cache* device, const tide__marks* marks, uint64_t passed,
+                             uint64_t made) {
+  if (!mark_has_passed(device, marks, passed + 1)) return passed;
+  if (passed + 1 == made || mark_has_passed(device, marks, made)) return made;
+  uint64_t low = passed + 1;  // has passed
+  uint64_t high = made;       // has not
+  for (uint64_t step = 1; low + 1 < high; step *= 2) {
+    const uint64_t next = low + tide__min(step, (high - low) / 2);
+    if (mark_has_passed(device, marks, next)) low = next;
+    else high = next;
+  }
+  return low;
+}
+
+// No mark is in a capture, so that asking is safe while another thread captures, which the machine is told by
+// the mode RELAXED.
 static void marks_poll_in_turn(tide_device_cache* device, tide__marks* marks) {
   const uint64_t made = tide__load_relaxed(&marks->made);
-  uint64_t passed = tide__load_relaxed(&marks->passed);
-  if (passed == made) return;
+  const uint64_t before = tide__load_relaxed(&marks->passed);
+  if (before == made) return;
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
-  if (passed < made && mark_has_passed(device, marks, made)) passed = made;
-  while (passed < made && mark_has_passed(device, marks, passed + 1)) passed++;
+  const uint64_t passed = marks_search(device, marks, before, made);
   tide__relax_end(&relaxed);
   tide__store_release(&marks->passed, passed);  // pairs with tide__stamp_has_passed
 }
