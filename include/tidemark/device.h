@@ -110,8 +110,8 @@ typedef struct tide_device_options {
   tide_reserve address_reserve;
   // Options of the policy `tide` (docs/tide.md). Of the options above, it uses memory_fraction,
   // is_capture_reuse, has_audits, captures_by_stream, address_reserve and, above 512 KiB, roundup_divisions.
-  // How much may be reserved above the peak use before idle memory is stitched, as a fraction of the peak
-  // [tide_slack]; 0 to 1.
+  // How much may be reserved above the peak use before idle memory is stitched, as a fraction of the peak; up
+  // to ten times as much while the peak grows steadily [tide_slack]; 0 to 1.
   double tide_slack;
   // The sizes of the smallest and of the largest handle of physical memory; multiples of 2 MiB. If sizes
   // never repeat, handles may be larger: see tide_most_slack.

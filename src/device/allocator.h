@@ -117,6 +117,14 @@ typedef struct tide__survey {
   size_t count;
 } tide__survey;
 
+// How fast the peak of large blocks grows: see tide/pace.h.
+typedef struct tide__pace {
+  uint64_t served;  // large requests when the present window of requests began
+  uint64_t peak;    // of large blocks then
+  uint64_t last;    // by how much it grew in the window before
+  uint64_t steady;  // in that one and the one before it, the smaller growth
+} tide__pace;
+
 // The handles under a range of addresses. The range begins `offset` bytes into the first one.
 typedef struct tide__span {
   tide__handle* const* handles;  // borrowed as long as the caller has the gate
@@ -532,6 +540,7 @@ struct tide_device_cache {
   tide__ahead_memory ahead;      // of these homes
   tide__survey survey;           // the last one
   uint64_t looks;                // for which surveys were made so far
+  tide__pace pace;               // of the peak of large blocks
   tide__link views;              // without retired ones; those that were not used for longest come first
   uint64_t view_bytes;           // of addresses
   size_t view_count;             // both without retired ones
@@ -544,7 +553,7 @@ struct tide_device_cache {
   bool is_hurried;               // making views took more than its share: see tide/hurry.c
   struct tide__mapping* stuck;   // owned; mappings that the machine refused to undo; tried again later
   tide__lane* range_lane;        // of ranges under the policy torch; NULL before the first
-  uint64_t flushed_at;           // small_served when all magazines were flushed last
+  uint64_t flushed_at;           // served[TIDE__SMALL] when all magazines were flushed last
   bool lacks_record_all;         // the machine has no event_record_all
   tide__atomic_u64 crowds;       // the number of crowds so far: see marks.c
   tide__atomic_u64 crowds_over;  // the work of all crowds up to this number has passed
@@ -583,7 +592,7 @@ struct tide_device_cache {
   tide_device_stats totals;
   tide_device_stats totals_at_reset;  // when the sums were last set to 0
   uint64_t peak_large;                // the peak of active_bytes of large blocks; only a trim resets it
-  uint64_t small_served;              // small requests so far; likewise
+  uint64_t served[2];                 // TIDE__LARGE and TIDE__SMALL requests so far
 
   tide__monitored monitored;
 };

@@ -13,7 +13,8 @@ void tide__totals_add(tide_device_cache* device, tide__tally* tally) {
   tide_device_stats* const totals = &device->totals;
   const bool has_splits = tally->has_splits;
   tide__mutex_lock(&device->totals_lock);
-  device->small_served += (uint64_t)tally->items[TIDE__TALLY_BLOCKS].sides[TIDE__SMALL].rises;
+  for (int kind = 0; kind < 2; kind++)
+    device->served[kind] += (uint64_t)tally->items[TIDE__TALLY_BLOCKS].sides[kind].rises;
   tide__tally_add(totals->allocation, tally, TIDE__TALLY_BLOCKS);
   tide__tally_add(totals->active, tally, TIDE__TALLY_BLOCKS);
   tide__tally_add(totals->allocated_bytes, tally, TIDE__TALLY_BYTES);

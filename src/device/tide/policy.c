@@ -6,7 +6,7 @@
 //
 //   1. a view that was stitched before,
 //   2. new memory, as long as all large blocks stay within tide_slack (half a percent) above the highest sum
-//      that was ever handed out at once,
+//      that was ever handed out at once, or within more while this grows steadily: see pace.h,
 //   3. a new view, stitched from idle memory of any stream.
 //
 // A stream does not wait for work of another that has not passed, as long as new memory within
@@ -23,6 +23,7 @@
 #include "device/tide/giving.h"
 #include "device/tide/hurry.h"
 #include "device/tide/lasting.h"
+#include "device/tide/pace.h"
 #include "device/tide/parking.h"
 #include "device/tide/tide.h"
 
@@ -51,6 +52,7 @@ typedef struct tide_level {
   uint64_t active;
   uint64_t peak;
   uint64_t reserved;
+  uint64_t served;  // requests so far
 } tide_level;
 
 // Exact for one thread; of others the last few changes may be missing, because asking them all would stop
@@ -66,7 +68,7 @@ static tide_level level_with(const tide__request* request) {
                                        totals->parked_bytes[TIDE_STAT_LARGE].current) -
                             device->ahead.bytes;
   device->peak_large = tide__max(device->peak_large, active + more);
-  const tide_level level = { active, device->peak_large, reserved };
+  const tide_level level = { active, device->peak_large, reserved, device->served[TIDE__LARGE] };
   tide__mutex_unlock(&device->totals_lock);
   return level;
 }
@@ -140,6 +142,15 @@ static bool can_wait_for_others(const tide__request* request, const tide_level* 
   return can_wait && !*out_avoids;
 }
 
+// Notes how fast the peak grows. Where there is a limit, that changes nothing: then memory counts more than
+// time.
+static tide__pace pace_at(const tide__request* request, const tide_level* level) {
+  tide_device_cache* const device = request->device;
+  if (request->kind == TIDE__LARGE) tide__pace_note(&device->pace, level->served, level->peak);
+  const bool is_limited = tide__load_relaxed(&device->limit) != TIDE_NO_LIMIT;
+  return is_limited ? (tide__pace){ 0 } : device->pace;
+}
+
 // A limit that memory made ahead would come up against is not in the way: that goes first.
 static tide__growth growth_of(const tide__request* request, patience how) {
   tide_device_cache* const device = request->device;
@@ -148,11 +159,13 @@ static tide__growth growth_of(const tide__request* request, patience how) {
     (void)tide__ahead_give(device, &request->context);
   const tide_level level = level_with(request);
   if (tide__is_hurried(request)) (void)tide__stitch_begin(request);
-  const uint64_t slack = (uint64_t)((double)level.peak * slack_of(request));
+  const tide__pace pace = pace_at(request, &level);
+  const uint64_t slack = tide__max((uint64_t)((double)level.peak * slack_of(request)),
+                                   tide__pace_slack(&pace, level.peak, request->options->tide_slack));
   const uint64_t unit = tide__home_unit(device);
   tide__growth growth = {
     .look = ++device->looks,
-    .handle_bytes = growth_handle_bytes(request, level.peak),
+    .handle_bytes = growth_handle_bytes(request, tide__pace_peak(&pace, level.peak)),
     .unit = unit,
     .slack_left = difference(level.peak + slack, level.reserved),
     .idle_left = idle_left(request, &level, slack),
@@ -286,7 +299,7 @@ static tide_status flush_if_due(tide__request* request, tide__block** out) {
   if (!tide__tcache_serve(request)) return TIDE_OK;
   tide__tcache_settle_own(device);
   tide__mutex_lock(&device->totals_lock);
-  const uint64_t served = device->small_served;
+  const uint64_t served = device->served[TIDE__SMALL];
   tide__mutex_unlock(&device->totals_lock);
   if (device->flushed_at != 0 && served - device->flushed_at < FLUSH_PAUSE) return TIDE_OK;
   if (!tide__tcache_flush_lane(device, request->lane)) return TIDE_OK;
