@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The policy `tide` while the peak grows steadily, layer by layer: memory that is idle for a moment is needed by
-// the next layers, so it is not stitched. On a dry machine; the counts of its calls show what was mapped.
+// The policy `tide` while the peak grows steadily, layer by layer: memory that is idle for a moment is needed
+// by the next layers, so it is not stitched. On a dry machine; the counts of its calls show what was mapped.
 #include "device/devices.h"
+#include "device/tide/pace.h"
 
 #define OPTIONS "policy:tide,tide_ahead:False"
 enum { LAYERS = 60, KEPT = 3 };
@@ -98,4 +99,49 @@ T_TEST(test_tide_pace__when_growth_has_ended_idle_memory_is_stitched) {
   T_LT(before, mapped_again(&r));
   T_LE(current(r.d, reserved_bytes), reserved + (int64_t)(28 * MIB));
   rig_free(&r);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The measure itself, where the slack is half a percent of the peak. A window has 48 requests.
+
+// Notes the peak after some more windows. Returns what may be reserved above it.
+static uint64_t slack_after(tide__pace* pace, uint64_t windows, uint64_t peak) {
+  tide__pace_note(pace, pace->served + 48 * windows, peak);
+  return tide__pace_slack(pace, peak, 0.005);
+}
+
+T_TEST(test_tide_pace__steady_growth_is_that_of_two_windows) {
+  tide__pace pace = { .peak = 100000 };
+  T_EQ(slack_after(&pace, 1, 101000), 0);
+  T_EQ(slack_after(&pace, 1, 103000), 150);
+  T_EQ(slack_after(&pace, 1, 105000), 300);
+  T_EQ(tide__pace_slack(&pace, 105000, 0), 0);
+  T_EQ(tide__pace_peak(&pace, 105000), 106000);
+}
+
+T_TEST(test_tide_pace__growth_that_slows_down_counts_less) {
+  tide__pace pace = { .peak = 100000, .last = 2000 };
+  T_EQ(slack_after(&pace, 1, 101000), 75);
+  T_EQ(slack_after(&pace, 1, 102000), 150);
+  T_EQ(slack_after(&pace, 1, 102000), 0);
+}
+
+T_TEST(test_tide_pace__growth_over_a_long_time_counts_in_proportion) {
+  tide__pace pace = { .peak = 100000, .last = 1000 };
+  T_EQ(slack_after(&pace, 4, 104000), 150);
+  T_EQ(slack_after(&pace, 1000, 105000), 0);
+}
+
+T_TEST(test_tide_pace__it_is_at_most_ten_times_the_slack) {
+  tide__pace pace = { .last = 1000 };
+  T_EQ(slack_after(&pace, 1, 1000), 50);
+}
+
+// A trim lowers the peak. Within a window nothing changes.
+T_TEST(test_tide_pace__a_lower_peak_is_no_growth) {
+  tide__pace pace = { .peak = 100000, .last = 1000, .steady = 1000 };
+  tide__pace_note(&pace, 47, 101000);
+  T_EQ(tide__pace_slack(&pace, 101000, 0.005), 150);
+  T_EQ(slack_after(&pace, 1, 50000), 0);
+  T_EQ(tide__pace_peak(&pace, 50000), 50000);
 }

@@ -50,7 +50,8 @@ static bool mark_has_passed(tide_device_cache* device, const tide__marks* marks,
 }
 
 // The last mark that has passed, of those from `passed` to `made`, which pass in order. Mostly none of them
-// has, or all, or few: so they are asked about in steps that double, and at most to the middle of what is left.
+// has, or all, or few: so they are asked about in steps that double, but at most to the middle of what is
+// left.
 static uint64_t marks_search(tide_device_cache* device, const tide__marks* marks, uint64_t passed,
                              uint64_t made) {
   if (!mark_has_passed(device, marks, passed + 1)) return passed;
