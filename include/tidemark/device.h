@@ -139,8 +139,8 @@ typedef struct tide_device_options {
   // Large pinned memory is registered pages where sizes need not be those of PyTorch. Otherwise it comes from
   // the machine; pinned_uses_register takes precedence. See uses_machine in pinned.h [pinned_pages].
   bool pinned_pages;
-  // While memory of the policy `tide` grows, a helper thread makes the next handles, within tide_slack, and
-  // maps handles of views at home. With a memo, it makes the memory and the views of the last run
+  // When memory of the policy `tide` has grown, a helper thread makes the next handles, within tide_slack,
+  // and maps handles of views at home. With a memo, it makes the memory and the views of the last run
   // [tide_ahead]. On the dry machine the requests themselves do its work, so that results repeat.
   bool tide_ahead;
   // How much may be reserved above the peak use, as a fraction of the peak, once stitching has taken its
