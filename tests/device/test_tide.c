@@ -488,7 +488,7 @@ T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
   T_EQ(handles_of(m, d, 16 * MIB), 3);      // of 6 MiB: the square root of 1040 MiB * 32 KiB is 5.7 MiB
   (void)take(d, NULL, 4096 * MIB);
   T_EQ(handles_of(m, d, 16 * MIB), 2);    // of 14 MiB: the square root of 5152 MiB * 32 KiB is 12.7 MiB
-  T_EQ(handles_of(m, d, 768 * MIB), 23);  // of 34 MiB: 768 * 768 / 5920 / 3, rounded up
+  T_EQ(handles_of(m, d, 768 * MIB), 28);  // of 28 MiB: 0.28 * 768 * 768 / 5920, rounded up
   limit_to(d, 1024 * 32 * MIB);
   T_EQ(handles_of(m, d, 16 * MIB), 4);  // of 4 MiB, 1/1024 of 5936 MiB: with a limit, memory counts more
   tide_device_free(d);

@@ -11,7 +11,7 @@
 // part of request * request / peak, and at most such a part of what does not last. At least two fifths of the
 // peak count as not lasting.
 enum { LEAST_PARTS = 1024, MOST_PARTS = 120 };
-#define REQUEST_PART (1.0 / 3)
+#define REQUEST_PART 0.28
 #define LOOSE_PART_LEAST 0.4
 // For others it is all of the request if at least so much of the peak does not last, and nothing of it if at
 // most so much; up to the square root of the peak times this.
@@ -35,8 +35,8 @@ static lasting lasting_with(const tide__request* request, uint64_t peak) {
   return (lasting){ is_request, (double)loose / (double)peak };
 }
 
-// For a large request: a part of it that is the larger the more of the peak the request is, a third for one
-// that is all of the peak. Such a request gets few handles, so that a view of it costs little.
+// For a large request: a part of it that is the larger the more of the peak the request is. Such a request
+// gets few handles, so that a view of it costs little.
 static double part_of_large(const tide__request* request, uint64_t peak) {
   return REQUEST_PART * (double)request->rounded * (double)request->rounded / (double)peak;
 }
