@@ -365,8 +365,9 @@ static helper_report helper_step(tide_device_cache* device) {
 // which is longer than the pauses in the first step of a program.
 #define QUIET_NS 5000000
 
+// Requests do not wake it here, but the end does.
 static bool is_quiet(tide__ahead_memory* ahead, uint32_t seen) {
-  tide__sys_sleep_ns(QUIET_NS);
+  tide__sys_futex_wait_for(&ahead->calls, seen, QUIET_NS);
   return tide__load_seq(&ahead->calls) == seen;
 }
 
@@ -421,7 +422,8 @@ void tide__ahead_fini(tide_device_cache* device) {
     return;
   }
   tide__store_release(&ahead->is_ending, 1);  // pairs with helper_run
-  helper_call(ahead);
+  (void)atomic_fetch_add(&ahead->calls, 1);
+  tide__sys_futex_wake(&ahead->calls);
   (void)pthread_join(ahead->thread, NULL);
   ahead->is_running = false;
   memo_end(device);
