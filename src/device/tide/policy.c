@@ -147,8 +147,8 @@ static bool can_wait_for_others(const tide__request* request, const tide_level* 
 static tide__pace pace_at(const tide__request* request, const tide_level* level) {
   tide_device_cache* const device = request->device;
   if (request->kind == TIDE__LARGE) tide__pace_note(&device->pace, level->served, level->peak);
-  const bool is_limited = tide__load_relaxed(&device->limit) != TIDE_NO_LIMIT;
-  return is_limited ? (tide__pace){ 0 } : device->pace;
+  const tide__pace none = { 0 };
+  return tide__load_relaxed(&device->limit) == TIDE_NO_LIMIT ? device->pace : none;
 }
 
 // A limit that memory made ahead would come up against is not in the way: that goes first.
