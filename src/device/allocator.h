@@ -122,7 +122,7 @@ typedef struct tide__pace {
   uint64_t served;  // large requests when the present window of requests began
   uint64_t peak;    // of large blocks then
   uint64_t last;    // by how much it grew in the window before
-  uint64_t steady;  // how much of that goes on from the window before it
+  uint64_t steady;  // how much of that counts as steady growth
 } tide__pace;
 
 // The handles under a range of addresses. The range begins `offset` bytes into the first one.

@@ -361,8 +361,7 @@ static helper_report helper_step(tide_device_cache* device) {
 }
 
 // Many requests grow one after the other, and then none for a while. Among them the helper would be in the
-// way, because both need the gate and the driver. So it waits until no request has called it for so long,
-// which is longer than the pauses in the first step of a program.
+// way, because both need the gate and the driver. So it waits until no request has called it for so long.
 #define QUIET_NS 5000000
 
 // Requests do not wake it here, but the end does.
