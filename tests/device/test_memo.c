@@ -345,6 +345,86 @@ T_TEST(test_memo__what_nobody_takes_goes_back_after_a_minute) {
   (void)unlink(memo_path());
 }
 
+// A stream has small memory long before its first large block, as a rule.
+T_TEST(test_memo__small_memory_of_a_stream_begins_it) {
+  (void)run(NULL, memo_path(), 32);
+  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_device_cache* const d = device_with(m, SETTINGS);
+  T_OK(tide_device_memo_load(d, memo_path()));
+  (void)take(d, NULL, 1000);
+  T_CHECK(ahead_of(d) > 100 * MIB);
+  device_expect_valid(d);
+  const uint64_t begin_ns = clock_of(m);
+  (void)take(d, NULL, 100 * MIB);
+  T_EQ(clock_of(m), begin_ns);
+  device_expect_valid(d);
+  tide_device_free(d);
+  tide_machine_free(m);
+  (void)unlink(memo_path());
+}
+
+// A device whose stream 0 has had memory.
+static tide_device_cache* device_used(tide_machine* m) {
+  tide_device_cache* const d = device_with(m, SETTINGS);
+  give(d, take(d, NULL, 2 * MIB));
+  T_OK(tide_device_trim(d, 0));
+  T_EQ(current(d, reserved_bytes), 0);
+  return d;
+}
+
+T_TEST(test_memo__of_a_known_stream_begins_when_it_is_loaded) {
+  const times before = run(NULL, memo_path(), 32);
+  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_device_cache* const d = device_used(m);
+  T_OK(tide_device_memo_load(d, memo_path()));
+  T_CHECK(ahead_of(d) > 100 * MIB);
+  T_LE(step(m, d, 32), before.first_ns / 20);  // a view may be left to make
+  device_expect_valid(d);
+  tide_device_free(d);
+  tide_machine_free(m);
+  (void)unlink(memo_path());
+}
+
+T_TEST(test_memo__is_loaded_even_if_its_memory_fails) {
+  static const tide_call every[] = { TIDE_CALL_ADDRESS_RESERVE, TIDE_CALL_PHYSICAL_NEW, TIDE_CALL_MAP,
+                                     TIDE_CALL_SET_ACCESS };
+  tide_machine* const m = device_of((uint64_t)32 << 30);
+  const size_t before = free_bytes(m, 0);
+  (void)run(NULL, memo_path(), 32);
+  for (size_t i = 0; i < sizeof every / sizeof every[0]; i++) {
+    tide_device_cache* const d = device_used(m);
+    fault_after(m, every[i], TIDE_ERR_MACHINE, 0);
+    T_OK(tide_device_memo_load(d, memo_path()));
+    T_EQ(ahead_of(d), 0);
+    tide_machine_fault_clear(m);
+    device_expect_valid(d);
+    (void)take(d, NULL, 1000);  // goes on with it
+    T_CHECK(ahead_of(d) > 100 * MIB);
+    (void)step(m, d, 32);
+    device_expect_valid(d);
+    tide_device_free(d);
+    T_EQ(free_bytes(m, 0), before);
+  }
+  tide_machine_free(m);
+  (void)unlink(memo_path());
+}
+
+// Small memory is handed out even if there are no addresses for large memory.
+T_TEST(test_memo__small_memory_does_not_depend_on_it) {
+  (void)run(NULL, memo_path(), 32);
+  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_device_cache* const d = device_with(m, SETTINGS);
+  T_OK(tide_device_memo_load(d, memo_path()));
+  fault_after(m, TIDE_CALL_ADDRESS_RESERVE, TIDE_ERR_MACHINE, 1);  // the first is that of the small home
+  (void)take(d, NULL, 1000);
+  T_EQ(ahead_of(d), 0);
+  tide_machine_fault_clear(m);
+  device_expect_valid(d);
+  tide_device_free(d);
+  tide_machine_free(m);
+  (void)unlink(memo_path());
+}
+
 // Requests that a device without memo memory serves are served.
 T_TEST(test_memo__goes_back_first_when_memory_is_short) {
   (void)run(NULL, memo_path(), 32);

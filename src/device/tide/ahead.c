@@ -13,10 +13,10 @@
 //
 // New handles that a view got from its request are mapped at home ahead, too, which takes no memory.
 //
-// A memo of the last run (memo.c) says how much a stream had. All of that is made at once when its home
-// first grows, as far as the device has free memory; then its views (view_ahead.c). Requests take the memory
-// before they stitch. What nobody takes goes back a minute after the last growth, or earlier if memory is
-// short.
+// A memo of the last run (memo.c) says how much a stream had. All of that is made at once when the stream
+// first gets memory, also a small block, as far as the device has free memory; then its views (view_ahead.c).
+// Requests take the memory before they stitch. What nobody takes goes back a minute after the last growth, or
+// earlier if memory is short.
 //
 // The helper sleeps until a home has grown or a view was made, and there is something to do. Without a memo
 // it then waits until that has not happened for a short time. It takes the gate for one handle at a time,
@@ -428,15 +428,37 @@ void tide__ahead_fini(tide_device_cache* device) {
   memo_end(device);
 }
 
+static void home_begin(tide_device_cache* device, tide__segment* home) {
+  device->ahead.home = home;
+  device->ahead.is_view_due = true;
+}
+
+// Begins with the large memory that the memo has for a stream, if it has some.
+static void memo_begin(tide_device_cache* device, tide__lane* lane, const tide__call_context* context) {
+  const tide_error before = *tide_last_error();
+  const tide__request request = { .device = device,
+                                  .lane = lane,
+                                  .kind = TIDE__LARGE,
+                                  .options = tide__device_options(device),
+                                  .context = *context };
+  tide__segment* home = NULL;
+  if (tide__ahead_handle_bytes(device, lane) == 0) return;
+  if (tide__home_with_room(&request, tide__home_unit(device), &home) != TIDE_OK) tide__error_restore(&before);
+  else home_begin(device, home);
+}
+
 // Memory of a capture stays where it is, and an external stream has little.
 void tide__ahead_note(const tide__request* request, tide__segment* segment, uint64_t handle_bytes,
                       uint64_t made) {
   tide__ahead_memory* const ahead = &request->device->ahead;
-  const bool is_plain = !segment->is_small && !request->is_capturing && !request->lane->is_unlisted;
+  const bool is_plain = !request->is_capturing && !request->lane->is_unlisted;
   if (!is_plain || !request->options->tide_ahead || ahead->is_threadless) return;
+  if (segment->is_small) {
+    memo_begin(request->device, request->lane, &request->context);
+    return;
+  }
   if (ahead->memo != NULL) memo_note(request->device, segment, made);
-  ahead->is_view_due = true;
-  ahead->home = segment;
+  home_begin(request->device, segment);
   ahead->handle_bytes = handle_bytes;
 }
 
@@ -451,12 +473,23 @@ void tide__ahead_note_late(const tide__request* request, tide__segment* segment,
   ahead->late_to = address + bytes;
 }
 
-void tide__ahead_go_on(const tide__request* request) {
-  tide_device_cache* const device = request->device;
+void tide__ahead_set_memo(tide_device_cache* device, tide__memo* memo, const tide__call_context* context) {
+  tide__view_ahead_end(device);
+  memo_end(device);
+  device->ahead.memo = memo;
+  device->ahead.home = NULL;
+  for (size_t i = 0; i < memo->stream_count && device->ahead.home == NULL; i++) {
+    tide__lane* const lane = tide__memo_lane(device, memo->streams[i].number);
+    if (lane != NULL) memo_begin(device, lane, context);
+  }
+  tide__ahead_go_on(device, context);
+}
+
+void tide__ahead_go_on(tide_device_cache* device, const tide__call_context* context) {
   tide__ahead_memory* const ahead = &device->ahead;
   if (ahead->is_modelled) {
-    while (step(device, &request->context)) continue;
-    memo_expire(device, &request->context);
+    while (step(device, context)) continue;
+    memo_expire(device, context);
     ahead->home = NULL;
   } else if (!has_work(device)) {
     ahead->home = NULL;

@@ -502,13 +502,13 @@ tide_status tide_device_memo_load(tide_device_cache* device, const char* path) {
   }
   memo_cut(device, memo);
   views_cut(memo);
+  tide__call_context context = { 0 };
+  if (tide__is_recording(device)) context = tide__context_now(device, TIDE_HISTORY_NEVER);
   (void)tide__gate_enter(device);
   for (size_t i = 0; i < memo->stream_count; i++)
     memo->streams[i].made = lane_bytes(tide__memo_lane(device, memo->streams[i].number));
-  tide__memo* const before = device->ahead.memo;
-  tide__view_ahead_end(device);
-  device->ahead.memo = memo;
+  tide__ahead_set_memo(device, memo, &context);
   tide__gate_leave(device);
-  tide__memo_free(device, before);
+  tide__history_tell(&device->history);
   return TIDE_OK;
 }

@@ -69,5 +69,8 @@ size_t tide__memo_part_handles(tide_device_cache* device, const tide__memo_part*
                                size_t capacity, bool* out_differs);
 // The size of the next handle of a stream; 0: it has all that the memo says.
 uint64_t tide__memo_next(tide_device_cache* device, const tide__memo* memo, const tide__memo_stream* stream);
+// ahead.c: replaces the memo, which is the device's from then on. The helper begins with it at once if a
+// stream of it is known, otherwise when one gets memory.
+void tide__ahead_set_memo(tide_device_cache* device, tide__memo* memo, const tide__call_context* context);
 
 #endif

@@ -529,7 +529,7 @@ static tide_status tide_climb(tide__request* request, tide__block** out) {
   if (status == TIDE_OK && *out == NULL) status = rung_make(request, out);
   if (status == TIDE_OK && *out == NULL) status = rungs_climb(request, out);
   if (status == TIDE_ERR_NO_MEMORY) tide__oom_note_budgets(request);
-  tide__ahead_go_on(request);
+  tide__ahead_go_on(request->device, &request->context);
   tide__gate_leave(request->device);
   return status;
 }

@@ -110,14 +110,14 @@ void tide__home_survey_locked(const tide__segment* segment);
 // Has a helper thread, or models one; and ends it.
 void tide__ahead_init(tide_device_cache* device);
 void tide__ahead_fini(tide_device_cache* device);
-// Notes that a home has grown for a request; and at the end of the request, lets the helper go on from there.
-// `made` bytes are new.
+// Notes that a home has grown for a request, in which `made` bytes are new.
 void tide__ahead_note(const tide__request* request, tide__segment* segment, uint64_t handle_bytes,
                       uint64_t made);
 // Notes that new handles of a view have their place in a home and are not mapped there.
 void tide__ahead_note_late(const tide__request* request, tide__segment* segment, uint64_t address,
                            uint64_t bytes);
-void tide__ahead_go_on(const tide__request* request);
+// At the end of a request: lets the helper go on from there.
+void tide__ahead_go_on(tide_device_cache* device, const tide__call_context* context);
 // Takes whole handles at the top of a home for at least `bytes`, or all; BUSY, or NULL if there are none. And
 // adds a BUSY block of whole handles, just below the top and just behind what there is.
 tide__block* tide__ahead_take_locked(tide_device_cache* device, tide__segment* segment, uint64_t bytes);
