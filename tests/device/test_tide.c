@@ -595,6 +595,24 @@ T_TEST(test_tide__the_largest_handles_are_a_part_of_what_does_not_last) {
   tide_machine_free(m);
 }
 
+// The handles of a block of 64 MiB after so many weights of 32 MiB, if nothing else was requested.
+static uint64_t handles_after_weights(size_t count, uint64_t limit) {
+  tide_machine* const m = dry_of(1024 * 64 * MIB);
+  tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
+  if (limit > 0) limit_to(d, limit);
+  for (size_t i = 0; i < count; i++) (void)take(d, NULL, 32 * MIB);
+  const uint64_t handles = handles_of(m, d, 64 * MIB);
+  tide_device_free(d);
+  tide_machine_free(m);
+  return handles;
+}
+
+T_TEST(test_tide__the_first_blocks_after_the_weights_have_few_handles) {
+  T_EQ(handles_after_weights(31, 0), 32);  // of 2 MiB: it is not known yet that these are weights
+  T_EQ(handles_after_weights(32, 0), 16);  // of 4 MiB, a sixteenth
+  T_EQ(handles_after_weights(32, 8192 * MIB), 32);
+}
+
 // Views that are made for a large block within the slack, although some memory is idle, behind so many small
 // ones that are idle too.
 static uint64_t views_behind_small_blocks(size_t count) {

@@ -13,26 +13,29 @@
 enum { LEAST_PARTS = 1024, MOST_PARTS = 120 };
 #define REQUEST_PART 0.28
 #define LOOSE_PART_LEAST 0.4
-// For others it is all of the request if at least so much of the peak does not last, and nothing of it if at
-// most so much; up to the square root of the peak times this.
+// For others it is all of the request if at least so much of the peak does not last, and the least part of it
+// if at most so much; up to the square root of the peak times this.
 #define LOOSE_PART_WHOLE 0.45
 #define LOOSE_PART_NONE 0.3
+#define OTHER_PART_LEAST 0.0625
 #define ROOT_BYTES ((uint64_t)32 << 10)
 
 // Do all blocks of the request's size last? And how much of the peak may become idle: not what the lane has
 // of such sizes.
 typedef struct lasting {
+  bool is_learnt;  // the lane has made enough requests to know
   bool is_request;
   double loose;  // a part of the peak
 } lasting;
 
 static lasting lasting_with(const tide__request* request, uint64_t peak) {
   tide__mutex_lock(&request->lane->lock);
+  const bool is_learnt = tide__sizes_are_learnt_locked(request->lane);
   const bool is_request = tide__size_all_last_locked(request->lane, request->rounded);
   const uint64_t bytes = tide__sizes_lasting_bytes_locked(request->lane);
   tide__mutex_unlock(&request->lane->lock);
   const uint64_t loose = peak - tide__min(peak, bytes);
-  return (lasting){ is_request, (double)loose / (double)peak };
+  return (lasting){ is_learnt, is_request, (double)loose / (double)peak };
 }
 
 // For a large request: a part of it that is the larger the more of the peak the request is. Such a request
@@ -41,14 +44,17 @@ static double part_of_large(const tide__request* request, uint64_t peak) {
   return REQUEST_PART * (double)request->rounded * (double)request->rounded / (double)peak;
 }
 
-// For others: the request itself, so that growth takes few calls of the driver. Not where much of the memory
-// lasts, because that splits handles. And not where there is a limit: then memory counts more than time.
-static double part_of_other(const tide__request* request, uint64_t peak, double loose) {
+// For others: the request itself, so that growth takes few calls of the driver. Less of it where much of the
+// memory lasts, because that splits handles. But not less than a least part: when the first step of a model
+// begins, its weights are nearly all of the memory, and soon they are not. Nothing where there is a limit:
+// then memory counts more than time.
+static double part_of_other(const tide__request* request, uint64_t peak, const lasting* known) {
   if (tide__load_relaxed(&request->device->limit) != TIDE_NO_LIMIT) return 0;
-  const double part = (loose - LOOSE_PART_NONE) / (LOOSE_PART_WHOLE - LOOSE_PART_NONE);
-  const double bytes = (part < 1 ? part : 1) * (double)request->rounded;
+  const double part = (known->loose - LOOSE_PART_NONE) / (LOOSE_PART_WHOLE - LOOSE_PART_NONE);
+  const double least = known->is_learnt ? OTHER_PART_LEAST : 0;
+  const double bytes = (part < least ? least : part < 1 ? part : 1) * (double)request->rounded;
   const double most = (double)tide__square_root(peak * ROOT_BYTES);
-  return bytes < 0 ? 0 : bytes < most ? bytes : most;
+  return bytes < most ? bytes : most;
 }
 
 static double largest_of_large(uint64_t peak, double loose) {
@@ -64,7 +70,7 @@ uint64_t tide__handle_bytes_for(const tide__request* request, uint64_t peak) {
   const lasting known = lasting_with(request, peak);
   if (known.is_request) return tide__min(limit, tide__round_up(request->rounded, unit));
   const double large = part_of_large(request, peak);
-  const double other = part_of_other(request, peak, known.loose);
+  const double other = part_of_other(request, peak, &known);
   uint64_t part = tide__round_up((uint64_t)(large > other ? large : other), unit);
   if (large > other) part = tide__min(part, (uint64_t)largest_of_large(peak, known.loose) / unit * unit);
   return tide__min(limit, tide__max(least, part));

@@ -25,9 +25,15 @@ static inline bool tide__size_lasts(const tide__sizes* sizes, const tide__size* 
   return size->bytes > 0 && size->first <= sizes->count / 2;
 }
 
-// Do all blocks of a size last, as far as is known? Not before so many requests.
+// So many requests show which sizes last.
 enum { TIDE__SIZES_LEARNT = 32 };
 
+static inline bool tide__sizes_are_learnt_locked(const tide__lane* lane) {
+  const tide__sizes* const sizes = tide__sizes_of_locked(lane);
+  return sizes != NULL && sizes->count >= TIDE__SIZES_LEARNT;
+}
+
+// Do all blocks of a size last, as far as is known?
 static inline bool tide__size_all_last_locked(const tide__lane* lane, uint64_t bytes) {
   tide__sizes* const sizes = tide__sizes_of_locked(lane);
   const tide__size* const size = sizes != NULL ? tide__size_place(sizes, bytes) : NULL;
