@@ -111,7 +111,7 @@ static double slack_of(const tide__request* request) {
 }
 
 // A handle that is made in a hurry is such a part of what may be reserved above the peak.
-enum { HURRY_PARTS = 20 };
+enum { HURRY_PARTS = 15 };
 
 // Large handles, unless there is no memory for that.
 static void growth_hurry(const tide__request* request, uint64_t slack, tide__growth* growth) {
