@@ -775,8 +775,8 @@ TIDE_API int tide_device_check(tide_device_cache* device);
 // Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_UNSUPPORTED with another policy; TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if
 //         the file cannot be written, with the errno as `native`.
 TIDE_API TIDE_NODISCARD tide_status tide_device_memo_save(tide_device_cache* device, const char* path);
-// Loads a memo, before the first request if it is to be of use. It replaces one that was loaded before. If a
-// stream of it has had memory already, the helper begins at once.
+// Loads a memo, best before the first request. It replaces one that was loaded before. If a stream that is in
+// the memo has had memory already, the helper begins at once.
 // Errors: the same; TIDE_ERR_FORMAT if the file is not a memo. Then nothing changes.
 TIDE_API TIDE_NODISCARD tide_status tide_device_memo_load(tide_device_cache* device, const char* path);
 
