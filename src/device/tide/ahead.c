@@ -474,6 +474,7 @@ void tide__ahead_note_late(const tide__request* request, tide__segment* segment,
 }
 
 void tide__ahead_set_memo(tide_device_cache* device, tide__memo* memo, const tide__call_context* context) {
+  const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   tide__view_ahead_end(device);
   memo_end(device);
   device->ahead.memo = memo;
@@ -483,6 +484,7 @@ void tide__ahead_set_memo(tide_device_cache* device, tide__memo* memo, const tid
     if (lane != NULL) memo_begin(device, lane, context);
   }
   tide__ahead_go_on(device, context);
+  tide__relax_end(&relaxed);
 }
 
 void tide__ahead_go_on(tide_device_cache* device, const tide__call_context* context) {
