@@ -385,6 +385,24 @@ T_TEST(test_memo__of_a_known_stream_begins_when_it_is_loaded) {
   (void)unlink(memo_path());
 }
 
+T_TEST(test_memo__of_a_closed_stream_makes_nothing) {
+  (void)run(NULL, memo_path(), 32);
+  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_device_cache* const d = device_with(m, SETTINGS);
+  tide_stream stream = NULL;
+  T_OK(tide_machine_stream_new(m, 0, TIDE_STREAM_NON_BLOCKING, 0, &stream));
+  give(d, take(d, stream, 2 * MIB));
+  T_OK(tide_device_close_stream(d, stream));
+  T_OK(tide_device_trim(d, 0));
+  T_OK(tide_device_memo_load(d, memo_path()));
+  T_EQ(ahead_of(d), 0);
+  device_expect_valid(d);
+  tide_device_free(d);
+  T_OK(tide_machine_stream_free(m, 0, stream));
+  tide_machine_free(m);
+  (void)unlink(memo_path());
+}
+
 T_TEST(test_memo__is_loaded_even_if_its_memory_fails) {
   static const tide_call every[] = { TIDE_CALL_ADDRESS_RESERVE, TIDE_CALL_PHYSICAL_NEW, TIDE_CALL_MAP,
                                      TIDE_CALL_SET_ACCESS };

@@ -433,7 +433,7 @@ static void home_begin(tide_device_cache* device, tide__segment* home) {
   device->ahead.is_view_due = true;
 }
 
-// Begins with the large memory that the memo has for a stream, if it has some.
+// Begins with the large memory that the memo has for a stream, if it has some, and the stream may need it.
 static void memo_begin(tide_device_cache* device, tide__lane* lane, const tide__call_context* context) {
   const tide_error before = *tide_last_error();
   const tide__request request = { .device = device,
@@ -442,6 +442,7 @@ static void memo_begin(tide_device_cache* device, tide__lane* lane, const tide__
                                   .options = tide__device_options(device),
                                   .context = *context };
   tide__segment* home = NULL;
+  if (tide__load_relaxed(&lane->is_closed) || !may_make(device, lane->pool)) return;
   if (tide__ahead_handle_bytes(device, lane) == 0) return;
   if (tide__home_with_room(&request, tide__home_unit(device), &home) != TIDE_OK) tide__error_restore(&before);
   else home_begin(device, home);
