@@ -80,7 +80,7 @@ T_TEST(test_memo__the_first_step_is_as_the_tenth) {
   T_EQ(before.last_ns, 0);
   for (int i = 0; i < 6; i++) {  // memos of runs with memos do not grow
     const times after = run(memo_path(), memo_path(), 32);
-    T_LE(after.first_ns, before.first_ns / 20);  // a view may be left to make
+    T_LE(after.first_ns, before.first_ns / 16);  // a view may be left to make
     if (i >= 2) T_EQ(after.first_ns, 0);         // until the memo is one of a run with the same handles
     T_EQ(after.last_ns, 0);
     T_LE(after.peak, before.peak + before.peak / 100);
@@ -378,7 +378,7 @@ T_TEST(test_memo__of_a_known_stream_begins_when_it_is_loaded) {
   tide_device_cache* const d = device_used(m);
   T_OK(tide_device_memo_load(d, memo_path()));
   T_CHECK(ahead_of(d) > 100 * MIB);
-  T_LE(step(m, d, 32), before.first_ns / 20);  // a view may be left to make
+  T_LE(step(m, d, 32), before.first_ns / 16);  // a view may be left to make
   device_expect_valid(d);
   tide_device_free(d);
   tide_machine_free(m);

@@ -168,18 +168,17 @@ T_TEST(test_tide__its_own_memory_is_flat_in_chaos) {
 }
 
 // A program that does nothing else. Only while views take so much time is more memory made than in a hurry.
+// Bursts of 2 s are allowed.
 T_TEST(test_tide__views_take_half_of_the_time_at_most) {
-  static chaos c;
-  chaos_begin(&c, "policy:tide");
-  c.call_ns = 2000;
-  chaos_run(&c, 400000);
-  const uint64_t begin = now_ns(c.m);
-  const uint64_t before = mapping_ns(c.m);
-
-  chaos_run(&c, 100000);
-
-  T_LE((double)(mapping_ns(c.m) - before), 0.6 * (double)(now_ns(c.m) - begin));
-  chaos_end(&c);
+  for (uint64_t seed = 0; seed < 2; ++seed) {
+    static chaos c;
+    chaos_begin(&c, "policy:tide");
+    c.call_ns = 2000;
+    c.random += seed;
+    chaos_run(&c, 500000);
+    T_LE((double)mapping_ns(c.m), 0.5 * (double)now_ns(c.m) + 2e9);
+    chaos_end(&c);
+  }
 }
 
 // After a calm the policy saves memory again: what is idle is used before new memory is made.

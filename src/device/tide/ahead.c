@@ -250,7 +250,7 @@ static tide_status handle_make(tide_device_cache* device, tide__segment* segment
   tide__block* const block = tide__home_cut_top_locked(segment, bytes);
   tide__mutex_unlock(&lane->lock);
   const uint64_t address = block->address;
-  const tide_status status = tide__home_fill(device, segment, address, bytes, bytes);
+  const tide_status status = tide__home_fill(device, segment, address, bytes, tide__handles_of(bytes));
   tide__mutex_lock(&lane->lock);
   if (status != TIDE_OK) tide__home_uncut_top_locked(segment, block);
   else tide__ahead_put_locked(device, segment, block);

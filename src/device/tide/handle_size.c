@@ -10,7 +10,7 @@
 // A handle of a block that does not last is at least such a part of the peak. For a large request it is this
 // part of request * request / peak, and at most such a part of what does not last. At least two fifths of the
 // peak count as not lasting.
-enum { LEAST_PARTS = 1024, MOST_PARTS = 120 };
+enum { LEAST_PARTS = 1024, MOST_PARTS = 240 };
 #define REQUEST_PART 0.28
 #define LOOSE_PART_LEAST 0.4
 // For others it is all of the request if at least so much of the peak does not last, and the least part of it
@@ -18,7 +18,9 @@ enum { LEAST_PARTS = 1024, MOST_PARTS = 120 };
 #define LOOSE_PART_WHOLE 0.45
 #define LOOSE_PART_NONE 0.3
 #define OTHER_PART_LEAST 0.0625
-#define ROOT_BYTES ((uint64_t)32 << 10)
+#define ROOT_BYTES ((uint64_t)8 << 10)
+// These are the last handles of a request. The first ones may be so many times as large.
+enum { LARGE_FIRST_TIMES = 2, OTHER_FIRST_TIMES = 4 };
 
 // Do all blocks of the request's size last? And how much of the peak may become idle: not what the lane has
 // of such sizes.
@@ -38,6 +40,10 @@ static lasting lasting_with(const tide__request* request, uint64_t peak) {
   return (lasting){ is_learnt, is_request, (double)loose / (double)peak };
 }
 
+static bool is_limited(const tide__request* request) {
+  return tide__load_relaxed(&request->device->limit) != TIDE_NO_LIMIT;
+}
+
 // For a large request: a part of it that is the larger the more of the peak the request is. Such a request
 // gets few handles, so that a view of it costs little.
 static double part_of_large(const tide__request* request, uint64_t peak) {
@@ -49,7 +55,7 @@ static double part_of_large(const tide__request* request, uint64_t peak) {
 // begins, its weights are nearly all of the memory, and soon they are not. Nothing where there is a limit:
 // then memory counts more than time.
 static double part_of_other(const tide__request* request, uint64_t peak, const lasting* known) {
-  if (tide__load_relaxed(&request->device->limit) != TIDE_NO_LIMIT) return 0;
+  if (is_limited(request)) return 0;
   const double part = (known->loose - LOOSE_PART_NONE) / (LOOSE_PART_WHOLE - LOOSE_PART_NONE);
   const double least = known->is_learnt ? OTHER_PART_LEAST : 0;
   const double bytes = (part < least ? least : part < 1 ? part : 1) * (double)request->rounded;
@@ -63,15 +69,17 @@ static double largest_of_large(uint64_t peak, double loose) {
 
 // What lasts is in one piece, because nothing else uses its handle. No other handle is so small that a view
 // of all idle memory has thousands.
-uint64_t tide__handle_bytes_for(const tide__request* request, uint64_t peak) {
+tide__handle_sizes tide__handle_sizes_for(const tide__request* request, uint64_t peak) {
   const uint64_t unit = tide__home_unit(request->device);
   const uint64_t limit = tide__max(unit, request->options->tide_most_handle_bytes / unit * unit);
   const uint64_t least = tide__max(unit, peak / LEAST_PARTS / unit * unit);
   const lasting known = lasting_with(request, peak);
-  if (known.is_request) return tide__min(limit, tide__round_up(request->rounded, unit));
+  if (known.is_request) return tide__handles_of(tide__min(limit, tide__round_up(request->rounded, unit)));
   const double large = part_of_large(request, peak);
   const double other = part_of_other(request, peak, &known);
   uint64_t part = tide__round_up((uint64_t)(large > other ? large : other), unit);
   if (large > other) part = tide__min(part, (uint64_t)largest_of_large(peak, known.loose) / unit * unit);
-  return tide__min(limit, tide__max(least, part));
+  const uint64_t bytes = tide__min(limit, tide__max(least, part));
+  const uint64_t times = is_limited(request) ? 1 : large > other ? LARGE_FIRST_TIMES : OTHER_FIRST_TIMES;
+  return (tide__handle_sizes){ unit, bytes, tide__min(limit, times * bytes) };
 }

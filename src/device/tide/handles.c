@@ -13,6 +13,21 @@ void tide__handles_free(tide_device_cache* device, tide__handle** handles, size_
   tide__heap_release(device->heap, handles, count, sizeof *handles);
 }
 
+// A block lies at the low end of its hole, so that what it leaves is at the high end. There handles are
+// small, so that few bytes of a handle are left beside the block.
+#define PART_OF_RANGE 0.3
+
+static uint64_t first_bytes(uint64_t range, tide__handle_sizes sizes) {
+  const uint64_t part = tide__round_up((uint64_t)(PART_OF_RANGE * (double)range), sizes.unit);
+  return tide__min(range, tide__max(sizes.least, tide__min(part, sizes.most)));
+}
+
+size_t tide__handles_for(uint64_t bytes, tide__handle_sizes sizes) {
+  size_t count = 0;
+  for (uint64_t left = bytes; left > 0; left -= first_bytes(left, sizes)) count++;
+  return count;
+}
+
 static tide_status handle_make(tide_device_cache* device, tide__mapping* mapping, uint64_t bytes,
                                tide__handle** out) {
   tide__handle* const handle = tide__heap_alloc(device->heap, 1, sizeof *handle);
@@ -23,14 +38,14 @@ static tide_status handle_make(tide_device_cache* device, tide__mapping* mapping
 }
 
 tide_status tide__handles_make(tide_device_cache* device, tide__mapping* mapping, uint64_t bytes,
-                               uint64_t handle_bytes, tide__handle*** out) {
-  const size_t count = tide__handles_for(bytes, handle_bytes);
+                               tide__handle_sizes sizes, tide__handle*** out) {
+  const size_t count = tide__handles_for(bytes, sizes);
   tide__handle** const handles = tide__heap_alloc(device->heap, count, sizeof *handles);
   TIDE_REQUIRE(handles != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", count);
   tide_status status = TIDE_OK;
   uint64_t left = bytes;
   for (size_t i = 0; i < count && status == TIDE_OK; i++) {
-    const uint64_t own = tide__min(left, handle_bytes);
+    const uint64_t own = first_bytes(left, sizes);
     status = handle_make(device, mapping, own, &handles[i]);
     left -= own;
   }

@@ -37,14 +37,14 @@ static tide__block* top_hole_locked(tide_device_cache* device, const tide__home*
 }
 
 tide_status tide__home_fill(tide_device_cache* device, tide__segment* segment, uint64_t address,
-                            uint64_t bytes, uint64_t handle_bytes) {
-  const size_t count = tide__handles_for(bytes, handle_bytes);
+                            uint64_t bytes, tide__handle_sizes sizes) {
+  const size_t count = tide__handles_for(bytes, sizes);
   tide__handle** handles = NULL;
   tide__mapping* mapping = NULL;
   TIDE_TRY(tide__map_cover(&device->map, address, bytes, segment->is_small));
   TIDE_TRY(tide__home_make_room(device, segment, count));
   TIDE_TRY(tide__mapping_new(device, address, bytes, count, &mapping));
-  tide_status status = tide__handles_make(device, mapping, bytes, handle_bytes, &handles);
+  tide_status status = tide__handles_make(device, mapping, bytes, sizes, &handles);
   if (status == TIDE_OK) status = tide__handles_map(device, mapping, handles, count);
   if (status != TIDE_OK) {
     (void)tide__mapping_end(device, mapping);
@@ -126,8 +126,8 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
   const uint64_t address = g.fresh != NULL ? g.fresh->address : 0;
   const uint64_t bytes = g.fresh != NULL ? g.fresh->bytes : 0;
   const bool has_grown = g.fresh != NULL || g.ahead != NULL;
-  const tide_status status =
-      bytes > 0 ? tide__home_fill(device, segment, address, bytes, growth->handle_bytes) : TIDE_OK;
+  const tide_status status = bytes > 0 ? tide__home_fill(device, segment, address, bytes, growth->handles)
+                                       : TIDE_OK;
   if (status != TIDE_OK) {
     grow_give_up(device, segment, &g);
     return status;
@@ -136,7 +136,7 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
   *out = grow_join_locked(request->lane, &g);
   tide__mutex_unlock(&request->lane->lock);
   if (bytes > 0) tide__mapped_tell(request, address, bytes);
-  if (has_grown) tide__ahead_note(request, segment, growth->handle_bytes, bytes);
+  if (has_grown) tide__ahead_note(request, segment, growth->handles.least, bytes);
   return TIDE_OK;
 }
 

@@ -91,10 +91,12 @@ static uint64_t idle_left(const tide__request* request, const tide_level* level,
 
 // With a memo, the peak of the last run decides as well: before the first handle is made ahead, a request
 // makes its own.
-static uint64_t growth_handle_bytes(const tide__request* request, uint64_t peak) {
-  if (request->kind == TIDE__SMALL) return tide__home_unit(request->device);
-  return tide__max(tide__handle_bytes_for(request, peak),
-                   tide__ahead_handle_bytes(request->device, request->lane));
+static tide__handle_sizes growth_handles(const tide__request* request, uint64_t peak) {
+  if (request->kind == TIDE__SMALL) return tide__handles_of(tide__home_unit(request->device));
+  tide__handle_sizes sizes = tide__handle_sizes_for(request, peak);
+  sizes.least = tide__max(sizes.least, tide__ahead_handle_bytes(request->device, request->lane));
+  sizes.most = tide__max(sizes.most, sizes.least);
+  return sizes;
 }
 
 // How much more may be reserved for a request: under the limit of the device, and by the budgets of tags.
@@ -116,9 +118,10 @@ enum { HURRY_PARTS = 15 };
 // Large handles, unless there is no memory for that.
 static void growth_hurry(const tide__request* request, uint64_t slack, tide__growth* growth) {
   const uint64_t unit = tide__home_unit(request->device);
-  const uint64_t bytes = tide__max(growth->handle_bytes, slack / HURRY_PARTS / unit * unit);
-  if (tide__round_up(request->rounded, bytes) <= growth->limit_left)
-    growth->handle_bytes = growth->unit = bytes;
+  const uint64_t bytes = tide__max(growth->handles.least, slack / HURRY_PARTS / unit * unit);
+  if (tide__round_up(request->rounded, bytes) > growth->limit_left) return;
+  growth->handles = tide__handles_of(bytes);
+  growth->unit = bytes;
 }
 
 // Would new memory within the second slack serve the request, so that no stream has to wait?
@@ -165,7 +168,7 @@ static tide__growth growth_of(const tide__request* request, patience how) {
   const uint64_t unit = tide__home_unit(device);
   tide__growth growth = {
     .look = ++device->looks,
-    .handle_bytes = growth_handle_bytes(request, tide__pace_peak(&pace, level.peak)),
+    .handles = growth_handles(request, tide__pace_peak(&pace, level.peak)),
     .unit = unit,
     .slack_left = difference(level.peak + slack, level.reserved),
     .idle_left = idle_left(request, &level, slack),

@@ -229,7 +229,8 @@ static tide_status gap_map(filling* s, range_gap* gap, const fill_part* parts) {
   const size_t old_count = gap->part_count - gap->made_count;
   TIDE_TRY(tide__mapping_new(device, gap->address, gap->bytes, gap->made_count, &gap->mapping));
   if (gap->made_count > 0) {
-    TIDE_TRY(tide__handles_make(device, gap->mapping, gap->made_bytes, s->handle_bytes, &gap->made));
+    TIDE_TRY(tide__handles_make(device, gap->mapping, gap->made_bytes, tide__handles_of(s->handle_bytes),
+                                &gap->made));
   }
   for (size_t i = 0; i < gap->part_count; i++) {
     const tide__handle* const handle = i < old_count ? parts[i].handle : gap->made[i - old_count];

@@ -40,11 +40,19 @@ uint64_t tide__tcache_count(tide_device_cache* device);
 // ---------------------------------------------------------------------------------------------------
 // home.c: homes of handles
 
+// The sizes of new handles in a range. The first one has a part of the range, the next one the same part of
+// what is left, and so on, but each has at least and at most so many bytes.
+typedef struct tide__handle_sizes {
+  uint64_t unit;  // all sizes are multiples of it, except for the last of a range
+  uint64_t least;
+  uint64_t most;
+} tide__handle_sizes;
+
 // The caller has the gate, except where a function is named `locked`.
-// The size of new handles for a request, and how much of them may be made before idle memory is stitched.
+// The sizes of new handles for a request, and how much of them may be made before idle memory is stitched.
 typedef struct tide__growth {
   uint64_t look;  // its number: one survey serves all steps that follow, while idle memory stays the same
-  uint64_t handle_bytes;
+  tide__handle_sizes handles;
   uint64_t unit;  // new memory is a multiple of it
   uint64_t slack_left;
   uint64_t idle_left;  // the same for a small program, before a view is used
@@ -60,7 +68,7 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
                             tide__block** out);
 // Makes and maps `bytes` at an address of a home, BUSY, of which nothing is mapped.
 tide_status tide__home_fill(tide_device_cache* device, tide__segment* segment, uint64_t address,
-                            uint64_t bytes, uint64_t handle_bytes);
+                            uint64_t bytes, tide__handle_sizes sizes);
 // How much of that would be new memory.
 uint64_t tide__home_missing(const tide__request* request, const tide__growth* growth);
 // The newest home of the request's lane and kind, with addresses for `bytes` more.
@@ -68,13 +76,11 @@ tide_status tide__home_with_room(const tide__request* request, uint64_t bytes, t
 // Takes addresses from the top of a home, BUSY, and back.
 tide__block* tide__home_cut_top_locked(tide__segment* segment, uint64_t bytes);
 void tide__home_uncut_top_locked(tide__segment* segment, tide__block* block);
-// How many handles of a size are needed for this many bytes; the last may be smaller.
-static inline size_t tide__handles_for(uint64_t bytes, uint64_t handle_bytes) {
-  return (size_t)((bytes + handle_bytes - 1) / handle_bytes);
-}
+// How many handles are needed for this many bytes; the last may be smaller.
+size_t tide__handles_for(uint64_t bytes, tide__handle_sizes sizes);
 // Makes that many new handles, whose memory belongs to the mapping. The caller owns the array.
 tide_status tide__handles_make(tide_device_cache* device, struct tide__mapping* mapping, uint64_t bytes,
-                               uint64_t handle_bytes, tide__handle*** out);
+                               tide__handle_sizes sizes, tide__handle*** out);
 // Maps handles one after another and commits the mapping. On failure the caller ends it.
 tide_status tide__handles_map(tide_device_cache* device, struct tide__mapping* mapping,
                               tide__handle* const* handles, size_t count);
@@ -158,8 +164,12 @@ bool tide__view_ahead_step(tide_device_cache* device);
 // ---------------------------------------------------------------------------------------------------
 // handle_size.c
 
-// How large a new handle for a large request is.
-uint64_t tide__handle_bytes_for(const tide__request* request, uint64_t peak);
+// How large new handles for a large request are.
+tide__handle_sizes tide__handle_sizes_for(const tide__request* request, uint64_t peak);
+// All handles of a range have one size.
+static inline tide__handle_sizes tide__handles_of(uint64_t bytes) {
+  return (tide__handle_sizes){ bytes, bytes, bytes };
+}
 
 // ---------------------------------------------------------------------------------------------------
 // recast.c: larger handles in the place of smaller ones

@@ -164,7 +164,7 @@ static tide_status view_plan(stitching* s, const tide__growth* growth, bool uses
                                          .runs = s->runs,
                                          .run_count = uses_holes ? s->run_count : 0,
                                          .granularity = tide__home_unit(device),
-                                         .handle_bytes = growth->handle_bytes,
+                                         .handle_bytes = growth->handles.least,
                                          .growth_left = tide__min(growth->slack_left, growth->limit_left),
                                          .end_least = END_LEAST_BYTES };
   TIDE_TRY(tide__stitch_plan_make(&problem, device->heap, &n->plan));
@@ -239,7 +239,8 @@ static tide_status view_fill(const stitching* s, const tide__growth* growth, new
   tide_device_cache* const device = s->own.request->device;
   tide__view* const view = n->segment->view;
   if (n->made_count > 0) {
-    TIDE_TRY(tide__handles_make(device, mapping, n->plan.created, growth->handle_bytes, &n->made));
+    TIDE_TRY(tide__handles_make(device, mapping, n->plan.created, tide__handles_of(growth->handles.least),
+                                &n->made));
     memcpy(&view->handles[n->first_new], n->made, n->made_count * sizeof *n->made);
   }
   return tide__handles_map(device, mapping, view->handles, view->count);
@@ -249,7 +250,7 @@ static tide_status view_fill(const stitching* s, const tide__growth* growth, new
 static tide_status view_map(const stitching* s, const tide__growth* growth, new_view* n) {
   tide_device_cache* const device = s->own.request->device;
   tide__mapping* mapping = NULL;
-  n->made_count = tide__handles_for(n->plan.created, growth->handle_bytes);
+  n->made_count = tide__handles_for(n->plan.created, tide__handles_of(growth->handles.least));
   if (n->made_count > 0) {
     TIDE_TRY(tide__home_make_room(device, n->home, n->made_count));
     TIDE_TRY(tide__map_cover(&device->map, n->fresh->address, n->plan.created, false));
@@ -302,7 +303,7 @@ static tide__block* view_commit(stitching* s, const tide__growth* growth, new_vi
   n->segment = NULL;  // it is the lane's now
   if (n->plan.created > 0) {
     tide__mapped_tell(s->own.request, n->fresh_address, n->plan.created);
-    tide__ahead_note(s->own.request, n->home, growth->handle_bytes, n->plan.created);
+    tide__ahead_note(s->own.request, n->home, growth->handles.least, n->plan.created);
     tide__ahead_note_late(s->own.request, n->home, n->fresh_address, n->plan.created);
   }
   return block;
