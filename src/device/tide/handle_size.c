@@ -19,8 +19,9 @@ enum { LEAST_PARTS = 1024, MOST_PARTS = 240 };
 #define LOOSE_PART_NONE 0.3
 #define OTHER_PART_LEAST 0.0625
 #define ROOT_BYTES ((uint64_t)8 << 10)
-// These are the last handles of a request. The first ones may be so many times as large.
-enum { LARGE_FIRST_TIMES = 2, OTHER_FIRST_TIMES = 4 };
+// These are the last handles of a request. The first ones may be so many times as large. Below a peak of so
+// many of the smallest handles they are not: PyTorch opens shared memory only if its handles have one size.
+enum { LARGE_FIRST_TIMES = 2, OTHER_FIRST_TIMES = 4, SMALL_UNITS = 64 };
 
 // Do all blocks of the request's size last? And how much of the peak may become idle: not what the lane has
 // of such sizes.
@@ -80,6 +81,7 @@ tide__handle_sizes tide__handle_sizes_for(const tide__request* request, uint64_t
   uint64_t part = tide__round_up((uint64_t)(large > other ? large : other), unit);
   if (large > other) part = tide__min(part, (uint64_t)largest_of_large(peak, known.loose) / unit * unit);
   const uint64_t bytes = tide__min(limit, tide__max(least, part));
-  const uint64_t times = is_limited(request) ? 1 : large > other ? LARGE_FIRST_TIMES : OTHER_FIRST_TIMES;
+  const bool has_one_size = is_limited(request) || peak < SMALL_UNITS * unit;
+  const uint64_t times = has_one_size ? 1 : large > other ? LARGE_FIRST_TIMES : OTHER_FIRST_TIMES;
   return (tide__handle_sizes){ unit, bytes, tide__min(limit, times * bytes) };
 }
