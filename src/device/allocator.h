@@ -168,7 +168,7 @@ typedef struct tide__home {
 } tide__home;
 
 // Memory that is made before a request needs it, by a helper thread or, on the dry machine, at the end of the
-// request that grew: see tide/ahead.c. Touched with the gate, but for the last three.
+// request that grew: see tide/ahead.c. Touched with the gate, but for the last four.
 typedef struct tide__ahead_memory {
   uint64_t bytes;                   // in all homes
   struct tide__segment* home;       // that grew last; NULL: there is nothing to do
@@ -186,6 +186,7 @@ typedef struct tide__ahead_memory {
   bool is_threadless;          // there is no thread for it
   bool is_running;             // there is one
   pthread_t thread;
+  tide__atomic_u32 has_memo;   // there is one: then it need not wait for a pause of growth
   tide__atomic_u32 calls;      // how often it was called
   tide__atomic_u32 is_asleep;  // it must be woken when it is called
   tide__atomic_u32 is_ending;

@@ -167,6 +167,7 @@ tide_status tide_device_close_stream(tide_device_cache* device, tide_stream stre
   (void)tide__gate_enter(device);
   tide__lanes_close(device, stream);
   tide__marks_drain_closed(device);
+  tide__ahead_leave_closed(device);
   tide__tcache_forget_closed(device);
   tide__gate_leave(device);
   return TIDE_OK;

@@ -7,7 +7,7 @@
 #include <sched.h>
 #include <sys/resource.h>
 
-#include "device/devices.h"
+#include "device/park.h"
 #include "process.h"
 
 // A quarter of the peak may be held ahead, in handles of 2 MiB.
@@ -119,6 +119,103 @@ MACHINE_TEST_OVER(test_ahead__a_trim_gives_it_back, machine_dry) {
   T_EQ(current(d, reserved_bytes), 100 * MIB);
   (void)take(d, NULL, 100 * MIB);
   T_CHECK(ahead_of(d) > 0);  // and it goes on
+  give(d, block);
+  device_expect_valid(d);
+  tide_device_free(d);
+}
+
+// Nobody asks for memory in a pool that has lost its last user.
+MACHINE_TEST_OVER(test_ahead__a_pool_that_ends_gives_it_back, machine_dry) {
+  tide_device_cache* const d = device_with(m, AHEAD);
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block block = take_tagged(d, pool, NULL, 80 * MIB);
+  T_EQ(ahead_of(d), 20 * MIB);
+  give(d, block);
+  T_OK(tide_device_pool_drop(d, pool));
+  T_EQ(ahead_of(d), 0);
+  T_EQ(current(d, reserved_bytes), 0);
+  device_expect_valid(d);
+  tide_device_free(d);
+}
+
+// A closed stream asks for none. Then it is idle, and a view of another stream has it.
+MACHINE_TEST_OVER(test_ahead__a_closed_stream_leaves_it_to_others, machine_dry) {
+  tide_device_cache* const d = device_with(m, AHEAD);
+  const tide_stream stream = side_new(m);
+  const tide_block small = take(d, NULL, 512);  // with a second stream, releases leave marks
+  give(d, take(d, stream, 80 * MIB));
+  T_EQ(ahead_of(d), 20 * MIB);
+  T_OK(tide_machine_device_synchronize(m, 0));
+  T_OK(tide_device_close_stream(d, stream));
+  T_EQ(ahead_of(d), 0);
+  T_EQ(current(d, reserved_bytes), 102 * MIB);
+  (void)take(d, NULL, 100 * MIB);
+  T_EQ(current(d, reserved_bytes), 102 * MIB);
+  give(d, small);
+  device_expect_valid(d);
+  tide_device_free(d);
+}
+
+// The hurry ends for the helper, too, when views are not bounded any more.
+MACHINE_TEST_OVER(test_ahead__goes_on_when_views_are_not_bounded_any_more, machine_dry) {
+  tide_block blocks[16];
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device_cache* const d = device_with(m, AHEAD ",tide_slack:0.02,tide_stitch_share:0,tide_most_slack:0.03");
+  for (int i = 0; i < 16; i++) blocks[i] = take(d, NULL, 8 * MIB);
+  for (int i = 0; i < 16; i += 2) give(d, blocks[i]);
+  (void)take(d, NULL, 24 * MIB);  // in a view, for which there is no time
+  T_OK(tide_device_trim(d, 0));
+  (void)take(d, NULL, 40 * MIB);
+  T_EQ(ahead_of(d), 0);
+  T_OK(tide_device_options_parse(AHEAD, &options));
+  T_OK(tide_device_configure(d, &options));
+  (void)take(d, NULL, 40 * MIB);
+  T_CHECK(ahead_of(d) > 0);
+  tide_device_free(d);
+}
+
+// A thread that unparks a pool in the middle of something else, as far as it gets.
+typedef struct unparker {
+  tide_device_cache* d;
+  pthread_t thread;
+  bool is_started;
+  atomic_bool has_begun;
+  atomic_bool is_done;
+} unparker;
+
+static void* unparker_run(void* user) {
+  unparker* const u = user;
+  atomic_store(&u->has_begun, true);
+  T_OK(tide_device_unpark(u->d, "w", NULL, NULL));
+  atomic_store(&u->is_done, true);
+  return NULL;
+}
+
+static void unparker_hear(void* user, const tide_trace_entry* entry) {
+  unparker* const u = user;
+  if (entry->action != TIDE_ACTION_SEGMENT_UNMAP || u->is_started) return;
+  u->is_started = true;
+  t_thread_start(&u->thread, unparker_run, u);
+  T_WAIT(atomic_load(&u->has_begun));
+  for (int i = 0; i < 20000 && !atomic_load(&u->is_done); i++) (void)sched_yield();
+}
+
+// Unparking gives back what is ahead, and observers hear of that.
+MACHINE_TEST_OVER(test_ahead__two_threads_unpark_while_it_goes_back, machine_dry) {
+  tide_device_cache* const d = device_with(m, AHEAD);
+  const tide_pool pool = tagged(d, "w");
+  const tide_block block = take_tagged(d, pool, NULL, 40 * MIB);
+  (void)park(d, "w", TIDE_BACKUP_NONE);
+  T_OK(tide_device_trim(d, 0));
+  (void)take(d, NULL, 100 * MIB);
+  T_CHECK(ahead_of(d) > 0);
+  unparker u = { .d = d };
+  const tide_observer observer = observe_trace(d, unparker_hear, &u);
+  T_OK(tide_device_unpark(d, "w", NULL, NULL));
+  T_CHECK(u.is_started);
+  t_thread_join(u.thread);
+  T_OK(tide_device_detach(d, observer));
+  T_EQ(current(d, reserved_bytes), 140 * MIB);
   give(d, block);
   device_expect_valid(d);
   tide_device_free(d);

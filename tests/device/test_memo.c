@@ -29,6 +29,16 @@ static uint64_t clock_of(tide_machine* m) {
   return ns;
 }
 
+// Calls that take long enough for other threads to go on.
+static void slow_calls(tide_machine* m) {
+  tide_fault fault = TIDE_FAULT_INIT;
+  fault.call = TIDE_CALL_PHYSICAL_NEW;
+  fault.status = TIDE_OK;
+  fault.count = UINT64_MAX;
+  fault.latency_ns = 200000;
+  T_OK(tide_machine_fault_add(m, &fault));
+}
+
 static tide_machine* device_of(uint64_t capacity) {
   tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
   tide_machine* m = NULL;
@@ -403,6 +413,85 @@ T_TEST(test_memo__of_a_closed_stream_makes_nothing) {
   (void)unlink(memo_path());
 }
 
+// The helper works for a stream, and the stream is closed.
+HOST_TEST(test_memo__of_a_stream_ends_when_that_is_closed) {
+  static const char text[] = "tidemark memo 1\npeak 838860800\nstream 0\nhandles 400 2097152\nend\n";
+  slow_calls(m);
+  write_text(text, sizeof text - 1);
+  tide_device_cache* const d = device_with(m, SETTINGS);
+  const tide_stream stream = side_new(m);
+  T_OK(tide_device_memo_load(d, memo_path()));
+  give(d, take(d, stream, 1000));
+  T_OK(tide_device_close_stream(d, stream));
+  const int64_t made = counter(d, num_ahead_handles);
+  T_EQ(ahead_of(d), 0);
+  for (int i = 0; i < 20000; i++) (void)sched_yield();
+  T_EQ(counter(d, num_ahead_handles), made);
+  T_EQ(ahead_of(d), 0);
+  tide_device_free(d);
+  T_OK(tide_machine_stream_free(m, 0, stream));
+  (void)unlink(memo_path());
+}
+
+// Most of the addresses of the stream have memory of the memo when it asks for much at once.
+T_TEST(test_memo__serves_a_large_first_request) {
+  static const char text[] = "tidemark memo 1\npeak 838860800\nstream 0\nhandles 400 2097152\nend\n";
+  write_text(text, sizeof text - 1);
+  tide_machine* const m = device_of((uint64_t)1 << 30);
+  tide_device_cache* const d = device_with(m, SETTINGS);
+  T_OK(tide_device_memo_load(d, memo_path()));
+  (void)take(d, NULL, 1000);
+  T_EQ(ahead_of(d), 800 * MIB);
+  const uint64_t begin_ns = clock_of(m);
+  (void)take(d, NULL, 500 * MIB);
+  T_EQ(clock_of(m), begin_ns);
+  T_EQ(ahead_of(d), 300 * MIB);
+  device_expect_valid(d);
+  tide_device_free(d);
+  tide_machine_free(m);
+  (void)unlink(memo_path());
+}
+
+// Memos have the first 1024 streams alone; a view of an earlier one may have memory of a later one.
+T_TEST(test_memo__of_many_streams_can_be_loaded) {
+  enum { STREAMS = 1030 };
+  tide_block blocks[3];
+  tide_stream streams[STREAMS];
+  tide_machine* const m = device_of((uint64_t)64 << 30);
+  tide_device_cache* const d = device_with(m, SETTINGS ",tide_slack:0,tide_wait_slack:0,tide_ahead:False");
+  for (int i = 0; i < STREAMS; i++) {
+    streams[i] = side_new(m);
+    give(d, take(d, streams[i], 1000));
+  }
+  (void)take(d, streams[0], 10 * MIB);
+  for (int i = 0; i < 3; i++) blocks[i] = take(d, streams[STREAMS - 1], 10 * MIB);
+  give(d, blocks[0]);
+  give(d, blocks[2]);
+  T_OK(tide_machine_device_synchronize(m, 0));
+  const int64_t reserved = current(d, reserved_bytes);
+  (void)take(d, streams[0], 20 * MIB);
+  T_EQ(current(d, reserved_bytes), reserved);
+  T_OK(tide_device_memo_save(d, memo_path()));
+  T_OK(tide_device_memo_load(d, memo_path()));
+  tide_device_free(d);
+  tide_machine_free(m);
+  (void)unlink(memo_path());
+}
+
+static void* save_often(void* user) {
+  for (int i = 0; i < 50; i++) T_OK(tide_device_memo_save(user, memo_path()));
+  return NULL;
+}
+
+MACHINE_TEST_OVER(test_memo__threads_save_at_once, machine_dry) {
+  tide_device_cache* const d = device_with(m, SETTINGS);
+  for (size_t i = 0; i < 10; i++) (void)take(d, NULL, (i + 1) * 2 * MIB);
+  run_threads(4, save_often, d);
+  T_OK(tide_device_memo_load(d, memo_path()));
+  tide_device_free(d);
+  (void)unlink(memo_path());
+}
+
 T_TEST(test_memo__is_loaded_even_if_its_memory_fails) {
   static const tide_call every[] = { TIDE_CALL_ADDRESS_RESERVE, TIDE_CALL_PHYSICAL_NEW, TIDE_CALL_MAP,
                                      TIDE_CALL_SET_ACCESS };
@@ -557,6 +646,25 @@ T_TEST(test_memo__without_a_helper_nothing_is_made) {
   T_EQ(ahead_of(d), 0);
   tide_device_free(d);
   tide_machine_free(m);
+  (void)unlink(memo_path());
+}
+
+// The helper waits for a pause until it has a memo; then it works among requests that grow.
+HOST_TEST(test_memo__that_is_loaded_late_waits_for_no_pause) {
+  static const char text[] = "tidemark memo 1\npeak 4294967296\nstream 0\nhandles 2048 2097152\nend\n";
+  tide_device_cache* const d = device_with(m, SETTINGS ",tide_slack:0.25,tide_most_handle_mb:2");
+  write_text(text, sizeof text - 1);
+  (void)take(d, NULL, 40 * MIB);
+  T_WAIT(ahead_of(d) > 0);
+  slow_calls(m);
+  T_OK(tide_device_memo_load(d, memo_path()));
+  const int64_t before = counter(d, num_ahead_handles);
+  for (size_t i = 0; i < 2000 && counter(d, num_ahead_handles) == before; i++) {
+    (void)take(d, NULL, 2 * MIB);
+    (void)sched_yield();
+  }
+  T_CHECK(counter(d, num_ahead_handles) > before);
+  tide_device_free(d);
   (void)unlink(memo_path());
 }
 

@@ -853,6 +853,31 @@ T_TEST(test_tide__what_another_thread_took_and_this_one_releases_is_no_peak) {
   tide_machine_free(m);
 }
 
+// What is reserved for blocks that fit between others, perhaps after a request that fails.
+static int64_t reserved_after(bool fails) {
+  tide_block blocks[16];
+  tide_machine* m = NULL;
+  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
+  options.capacity = (uint64_t)32 << 30;
+  T_OK(tide_machine_new_dry(&options, &m));
+  tide_device_cache* const d =
+      device_with(m, "policy:tide,tide_stitch_share:1,tide_idle_handles:0,tide_slack:0,tide_ahead:False");
+  (void)take(d, NULL, 2 * MIB);
+  if (fails) expect_oom(d, NULL, options.capacity - MIB);
+  for (int i = 0; i < 16; i++) blocks[i] = take(d, NULL, 20 * MIB);
+  for (int i = 0; i < 16; i += 2) give(d, blocks[i]);
+  for (int i = 0; i < 4; i++) (void)take(d, NULL, 40 * MIB);
+  const int64_t reserved = current(d, reserved_bytes);
+  tide_device_free(d);
+  tide_machine_free(m);
+  return reserved;
+}
+
+T_TEST(test_tide__a_request_that_fails_is_no_peak) {
+  T_EQ(reserved_after(false), 322 * MIB);
+  T_EQ(reserved_after(true), 322 * MIB);
+}
+
 // The addresses of views are at most eight times the memory.
 static void expect_views_given_back(tide_machine* m, tide_device_cache* d, size_t count, bool frees_streams) {
   give(d, take(d, side_new(m), 512));  // with a second stream, releases leave marks

@@ -47,6 +47,32 @@ static void hurry_release(rig r, const tide_block* blocks) {
   }
 }
 
+// Fills a device of 4 GiB in a hurry, at last with small requests; returns what is free when one is refused.
+static uint64_t free_at_the_end(const char* text) {
+  tide_block blocks[SMALL_BLOCKS];
+  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
+  rig r = { NULL, NULL, NULL };
+  options.capacity = 4096 * MIB;
+  T_OK(tide_machine_new_dry(&options, &r.m));
+  r.d = device_with(r.m, text);
+  r.side = side_new(r.m);
+  hurry_begin(r, blocks);
+  hurry_release(r, blocks);
+  T_OK(tide_machine_device_synchronize(r.m, 0));
+  T_OK(tide_device_trim(r.d, 0));
+  while (free_bytes(r.m, 0) > 500 * MIB) (void)take(r.d, NULL, 400 * MIB);
+  while (try_take(r.d, NULL, 4 * MIB) == TIDE_OK) continue;
+  const uint64_t left = free_bytes(r.m, 0);
+  rig_free(r);
+  return left;
+}
+
+// New memory comes in handles of 27 MiB then, as long as there is some.
+T_TEST(test_tide_hurry__small_requests_get_the_last_memory) {
+  T_LE(free_at_the_end(HURRY ",tide_stitch_share:1"), 2 * MIB);
+  T_LE(free_at_the_end(HURRY), 2 * MIB);
+}
+
 // All is idle, but in two homes; and new memory for the request would be more than the slack.
 T_TEST(test_tide_hurry__large_handles_replace_idle_small_ones) {
   tide_block blocks[SMALL_BLOCKS];

@@ -3,7 +3,7 @@
 //
 // The policy `tide` and private pools: a pool that grows takes what is idle elsewhere, and a pool that nobody
 // uses any more gives its memory back at once. The memory of a graph stays where it was captured.
-#include "device/devices.h"
+#include "device/park.h"
 
 #define POOL_TEST(function) DEVICE_TEST_OVER(function, device_tide)
 
@@ -164,6 +164,55 @@ POOL_TEST(test_tide__nothing_makes_way_for_what_a_limit_forbids) {
   scope_close(d, pool);
 
   T_EQ(pool_reserved(d, TIDE_POOL_DEFAULT), 40 * MIB);
+}
+
+// A thread that takes what has just made way for another pool.
+typedef struct rival {
+  tide_device_cache* d;
+  tide_pool pool;
+  pthread_t thread;
+  bool is_started;
+} rival;
+
+static void* rival_run(void* user) {
+  rival* const r = user;
+  region_open(r->d, r->pool);
+  (void)take(r->d, NULL, 40 * MIB);
+  region_close(r->d, r->pool);
+  return NULL;
+}
+
+static void rival_hear(void* user, const tide_trace_entry* entry) {
+  rival* const r = user;
+  if (entry->action != TIDE_ACTION_SEGMENT_UNMAP || r->is_started) return;
+  r->is_started = true;
+  t_thread_start(&r->thread, rival_run, r);
+  T_WAIT(pool_reserved(r->d, r->pool) > 0);
+}
+
+// Observers hear what makes way, and meanwhile another pool grows. Not all that is idle has to go.
+MACHINE_TEST_OVER(test_tide__a_limit_holds_while_idle_memory_makes_way, machine_dry) {
+  tide_device_cache* const d = device_with(m, "policy:tide,tide_idle_handles:0,tide_slack:0.3,"
+                                              "tide_stitch_share:1,tide_ahead:False,tide_most_handle_mb:2");
+  const tide_pool pool = pool_new(d, NULL);
+  rival r = { .d = d, .pool = pool_new(d, NULL) };
+  const tide_block idle = take(d, NULL, 40 * MIB);
+  (void)take(d, NULL, 20 * MIB);
+  give(d, idle);
+  T_OK(tide_machine_device_synchronize(m, 0));
+  limit_to(d, 100 * MIB);
+  const tide_observer observer = observe_trace(d, rival_hear, &r);
+
+  region_open(d, pool);
+  T_ANY(try_take(d, NULL, 40 * MIB));
+  region_close(d, pool);
+
+  T_CHECK(r.is_started);
+  t_thread_join(r.thread);
+  T_OK(tide_device_detach(d, observer));
+  T_LE(stats_of(d).reserved_bytes[TIDE_STAT_ALL].peak, 100 * MIB);
+  device_expect_valid(d);
+  tide_device_free(d);
 }
 
 POOL_TEST(test_tide__the_memory_of_a_graph_makes_way_for_nobody) {

@@ -16,7 +16,7 @@
 // A memo of the last run (memo.c) says how much a stream had. All of that is made at once when the stream
 // first gets memory, also a small block, as far as the device has free memory; then its views (view_ahead.c).
 // Requests take the memory before they stitch. What nobody takes goes back a minute after the last growth, or
-// earlier if memory is short.
+// earlier if memory is short. What a closed stream has, or a pool without users, becomes idle.
 //
 // The helper sleeps until a home has grown or a view was made, and there is something to do. Without a memo
 // it then waits until that has not happened for a short time. It takes the gate for one handle at a time,
@@ -28,6 +28,7 @@
 #include "base/sys.h"
 #include "device/segment/virtual.h"
 #include "device/tide/home.h"
+#include "device/tide/hurry.h"
 #include "device/tide/memo.h"
 #include "machine/pages.h"
 
@@ -77,17 +78,45 @@ static tide__block* home_claim_ahead(tide__home* home) {
   return block;
 }
 
-uint64_t tide__ahead_release(tide_device_cache* device, const tide__lane* lane) {
-  const tide__segment* const segment = lane->homes[TIDE__LARGE];
-  tide__home* const home = segment != NULL ? segment->home : NULL;
-  if (home == NULL || home->ahead == NULL) return 0;
+uint64_t tide__ahead_at_top(const tide__segment* segment) {
+  return is_at_top(segment->home) ? segment->home->ahead->bytes : 0;
+}
+
+// Makes it idle; returns how much that is.
+static uint64_t home_release(tide_device_cache* device, tide__home* home) {
+  tide__lane* const lane = home->segment->lane;
+  if (home->ahead == NULL) return 0;
   tide__block* const block = home_claim_ahead(home);
   const uint64_t bytes = block->bytes;
   bytes_move(device, -(int64_t)bytes);
-  tide__mutex_lock(&segment->lane->lock);
+  tide__mutex_lock(&lane->lock);
   tide__block_return_locked(block, true);
-  tide__mutex_unlock(&segment->lane->lock);
+  tide__mutex_unlock(&lane->lock);
   return bytes;
+}
+
+uint64_t tide__ahead_release(tide_device_cache* device, const tide__lane* lane) {
+  const tide__segment* const segment = lane->homes[TIDE__LARGE];
+  return segment != NULL ? home_release(device, segment->home) : 0;
+}
+
+static void home_leave(tide_device_cache* device, tide__home* home) {
+  tide__ahead_forget(device, home->segment);
+  (void)home_release(device, home);
+}
+
+void tide__ahead_leave_pool(tide_device_cache* device, const tide__pool* pool) {
+  TIDE_LIST_EACH(it, &device->homes) {
+    tide__home* const home = TIDE_OWNER(it, tide__home, link);
+    if (home->segment->lane->pool == pool) home_leave(device, home);
+  }
+}
+
+void tide__ahead_leave_closed(tide_device_cache* device) {
+  TIDE_LIST_EACH(it, &device->homes) {
+    tide__home* const home = TIDE_OWNER(it, tide__home, link);
+    if (tide__load_relaxed(&home->segment->lane->is_closed)) home_leave(device, home);
+  }
 }
 
 // A home that has some; NULL: none has.
@@ -99,9 +128,10 @@ static tide__home* home_with_ahead(tide_device_cache* device) {
   return NULL;
 }
 
-static void memo_end(tide_device_cache* device) {
+static void memo_set(tide_device_cache* device, tide__memo* memo) {
   tide__memo_free(device, device->ahead.memo);
-  device->ahead.memo = NULL;
+  device->ahead.memo = memo;
+  tide__store_seq(&device->ahead.has_memo, memo != NULL);  // pairs with helper_run
 }
 
 // Observers that are told may change the homes, so each is searched anew.
@@ -110,7 +140,7 @@ static void give_all(tide_device_cache* device, const tide__call_context* contex
   const tide_error before = *tide_last_error();
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   tide__views_drop_ahead(device);
-  memo_end(device);
+  memo_set(device, NULL);
   while (device->ahead.bytes > 0 && (home = home_with_ahead(device)) != NULL) {
     tide__block* const block = home_claim_ahead(home);
     bytes_move(device, -(int64_t)block->bytes);
@@ -130,8 +160,7 @@ bool tide__ahead_give(tide_device_cache* device, const tide__call_context* conte
 
 uint64_t tide__ahead_of_memo(const tide_device_cache* device, const tide__lane* lane) {
   const tide__segment* const segment = lane->homes[TIDE__LARGE];
-  const bool has_some = device->ahead.memo != NULL && segment != NULL && is_at_top(segment->home);
-  return has_some ? segment->home->ahead->bytes : 0;
+  return device->ahead.memo != NULL && segment != NULL ? tide__ahead_at_top(segment) : 0;
 }
 
 uint64_t tide__ahead_handle_bytes(tide_device_cache* device, const tide__lane* lane) {
@@ -194,7 +223,8 @@ static uint64_t next_bytes(tide_device_cache* device, const tide__segment* segme
 
 // May something be made for a pool?
 static bool may_make(tide_device_cache* device, const tide__pool* pool) {
-  if (device->is_leaving || device->is_hurried || !tide__device_options(device)->tide_ahead) return false;
+  if (device->is_leaving || tide__hurry_is_on(device)) return false;
+  if (!tide__device_options(device)->tide_ahead) return false;
   return !tide__budgets_exist(device) && !tide__pool_is_away(pool);
 }
 
@@ -322,7 +352,10 @@ static bool step(tide_device_cache* device, const tide__call_context* context) {
 // ---------------------------------------------------------------------------------------------------
 // The helper
 
-// A thread that calls the driver while the process ends could crash. So the process waits for the call.
+// A thread that calls the driver while the process ends could crash. So the process waits for the call, but
+// not for ever: the helper may be in an observer, which waits for what the process holds.
+#define EXIT_LOOK_NS ((uint64_t)20000)
+enum { EXIT_LOOKS = 100000 };
 static tide__atomic_u32 is_exiting;
 static tide__atomic_u32 working;  // helpers that may be calling their machines
 static int exit_process;
@@ -330,7 +363,7 @@ static int exit_process;
 static void exit_begin(void) {
   if (tide__sys_process() != exit_process) return;  // a child has no helpers
   tide__store_seq(&is_exiting, 1);
-  while (tide__load_seq(&working) != 0) tide__sys_sleep_ns(20000);
+  for (int i = 0; i < EXIT_LOOKS && tide__load_seq(&working) != 0; i++) tide__sys_sleep_ns(EXIT_LOOK_NS);
 }
 
 static void exit_register(void) {
@@ -341,8 +374,7 @@ static void exit_register(void) {
 // What the helper knows after a step.
 typedef struct helper_report {
   bool is_made;     // a handle was made or mapped
-  bool has_memo;    // it works for a memo
-  bool holds_memo;  // and nobody has taken all that it made
+  bool holds_memo;  // nobody has taken all that it made by a memo
 } helper_report;
 
 static helper_report helper_step(tide_device_cache* device) {
@@ -357,7 +389,7 @@ static helper_report helper_step(tide_device_cache* device) {
   (void)atomic_fetch_sub(&working, 1);
   tide__gate_leave(device);
   tide__history_tell(&device->history);
-  return (helper_report){ is_made, has_memo, holds_memo };
+  return (helper_report){ is_made, holds_memo };
 }
 
 // Many requests grow one after the other, and then none for a while. Among them the helper would be in the
@@ -382,15 +414,15 @@ static void* helper_run(void* user) {
   tide_device_cache* const device = user;
   tide__ahead_memory* const ahead = &device->ahead;
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
-  helper_report known = { .has_memo = true };  // until the first step shows it
-  uint32_t quiet_at = 0;                       // calls, when it was quiet last
+  uint32_t quiet_at = 0;  // calls, when it was quiet last
   for (;;) {
     const uint32_t seen = tide__load_seq(&ahead->calls);    // first, because the last call ends it
     if (tide__load_acquire(&ahead->is_ending) != 0) break;  // pairs with tide__ahead_fini
-    if (!known.has_memo && seen != quiet_at && !is_quiet(ahead, seen)) continue;
+    const bool has_memo = tide__load_seq(&ahead->has_memo) != 0;  // pairs with memo_set
+    if (!has_memo && seen != quiet_at && !is_quiet(ahead, seen)) continue;
     quiet_at = seen;
-    known = helper_step(device);
-    if (!known.is_made) helper_sleep(ahead, seen, known.holds_memo);
+    const helper_report report = helper_step(device);
+    if (!report.is_made) helper_sleep(ahead, seen, report.holds_memo);
   }
   tide__relax_end(&relaxed);
   return NULL;
@@ -417,7 +449,7 @@ void tide__ahead_init(tide_device_cache* device) {
 void tide__ahead_fini(tide_device_cache* device) {
   tide__ahead_memory* const ahead = &device->ahead;
   if (!ahead->is_running) {
-    memo_end(device);
+    memo_set(device, NULL);
     return;
   }
   tide__store_release(&ahead->is_ending, 1);  // pairs with helper_run
@@ -425,7 +457,7 @@ void tide__ahead_fini(tide_device_cache* device) {
   tide__sys_futex_wake(&ahead->calls);
   (void)pthread_join(ahead->thread, NULL);
   ahead->is_running = false;
-  memo_end(device);
+  memo_set(device, NULL);
 }
 
 static void home_begin(tide_device_cache* device, tide__segment* home) {
@@ -477,8 +509,7 @@ void tide__ahead_note_late(const tide__request* request, tide__segment* segment,
 void tide__ahead_set_memo(tide_device_cache* device, tide__memo* memo, const tide__call_context* context) {
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   tide__view_ahead_end(device);
-  memo_end(device);
-  device->ahead.memo = memo;
+  memo_set(device, memo);
   device->ahead.home = NULL;
   for (size_t i = 0; i < memo->stream_count && device->ahead.home == NULL; i++) {
     tide__lane* const lane = tide__memo_lane(device, memo->streams[i].number);

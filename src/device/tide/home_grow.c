@@ -79,7 +79,7 @@ static bool grow_begin_locked(const tide__request* request, tide__segment* segme
   out->hole = top_hole_locked(request->device, segment->home, growth->can_wait);
   out->ahead = out->fresh = NULL;
   uint64_t missing = missing_bytes(request, growth, out->hole);
-  if (missing > most || missing > segment->home->top->bytes) return false;
+  if (missing > most || missing > segment->home->top->bytes + tide__ahead_at_top(segment)) return false;
   if (out->hole != NULL) tide__free_index_take_locked(out->hole);
   if (missing > 0) out->ahead = tide__ahead_take_locked(request->device, segment, missing);
   if (out->ahead != NULL) missing -= tide__min(missing, out->ahead->bytes);
@@ -113,12 +113,19 @@ static tide__block* grow_join_locked(tide__lane* lane, const growing* g) {
   return last;
 }
 
-tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
-                            tide__block** out) {
+// A home with addresses for the request, of which it may have some with memory that was made ahead.
+static tide_status home_find(const tide__request* request, uint64_t bytes, tide__segment** out) {
+  const tide__segment* const newest = request->lane->homes[request->kind];
+  const uint64_t ready = newest != NULL ? tide__ahead_at_top(newest) : 0;
+  return tide__home_with_room(request, bytes - tide__min(bytes, ready), out);
+}
+
+static tide_status home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
+                             tide__block** out) {
   tide_device_cache* const device = request->device;
   tide__segment* segment = NULL;
   growing g = { NULL, NULL, NULL };
-  TIDE_TRY(tide__home_with_room(request, tide__round_up(request->rounded, growth->unit), &segment));
+  TIDE_TRY(home_find(request, tide__round_up(request->rounded, growth->unit), &segment));
   if (!tide__lane_lock_with_spares(device, request->lane)) return TIDE_ERR_NO_MEMORY;
   const bool has_begun = grow_begin_locked(request, segment, growth, most, &g);
   tide__mutex_unlock(&request->lane->lock);
@@ -138,6 +145,16 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
   if (bytes > 0) tide__mapped_tell(request, address, bytes);
   if (has_grown) tide__ahead_note(request, segment, growth->handles.least, bytes);
   return TIDE_OK;
+}
+
+// Where there is no memory for large handles in a hurry, there may be enough for the request alone.
+tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
+                            tide__block** out) {
+  tide__growth exact = *growth;
+  exact.unit = tide__home_unit(request->device);
+  const tide_status status = home_grow(request, growth, most, out);
+  if (status != TIDE_ERR_NO_MEMORY || growth->unit == exact.unit) return status;
+  return home_grow(request, &exact, most, out);
 }
 
 // ---------------------------------------------------------------------------------------------------

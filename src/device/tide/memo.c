@@ -221,7 +221,9 @@ static bool view_note(tide_device_cache* device, tide__memo* memo, const tide__s
   if (!view_add(device, memo, segment->lane->number)) return false;
   for (size_t i = 0; i < view->count && is_good; i++) {
     const tide__handle* const handle = view->handles[i];
-    is_good = !handle->home->lane->is_unlisted && !handle_is_ahead(handle) && memo->part_count < PARTS_MOST;
+    const tide__lane* const lane = handle->home->lane;
+    const bool has_lane = !lane->is_unlisted && lane->number < STREAMS_MOST;
+    is_good = has_lane && !handle_is_ahead(handle) && memo->part_count < PARTS_MOST;
     const tide__memo_part part = is_good ? part_of(handle) : (tide__memo_part){ .bytes = 0 };
     if (is_good && !part_add(device, memo, &part)) return false;
   }
@@ -284,8 +286,10 @@ static bool memo_print(const tide__memo* memo, FILE* file) {
 
 // A file beside it gets the text, and then its name: a reader finds the old one or the new one.
 static tide_status memo_write(const tide__memo* memo, const char* path) {
+  static tide__atomic_u32 files;  // of this process, because threads may write at once
   char beside[4096];
-  const int length = snprintf(beside, sizeof beside, "%s.%d.part", path, tide__sys_process());
+  const unsigned number = (unsigned)atomic_fetch_add(&files, 1);
+  const int length = snprintf(beside, sizeof beside, "%s.%d.%u.part", path, tide__sys_process(), number);
   TIDE_REQUIRE(length > 0 && (size_t)length < sizeof beside, TIDE_ERR_ARGUMENT,
                "device_memo_save: the path is too long");
   FILE* const file = fopen(beside, "we");

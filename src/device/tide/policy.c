@@ -67,10 +67,20 @@ static tide_level level_with(const tide__request* request) {
   const uint64_t reserved = (uint64_t)(totals->reserved_bytes[TIDE_STAT_LARGE].current +
                                        totals->parked_bytes[TIDE_STAT_LARGE].current) -
                             device->ahead.bytes;
-  device->peak_large = tide__max(device->peak_large, active + more);
-  const tide_level level = { active, device->peak_large, reserved, device->served[TIDE__LARGE] };
+  const uint64_t peak = tide__max(device->peak_large, active + more);
+  const tide_level level = { active, peak, reserved, device->served[TIDE__LARGE] };
   tide__mutex_unlock(&device->totals_lock);
   return level;
+}
+
+// The peak rises when a request is served: one that fails changes no later decision.
+static void peak_raise(const tide__request* request) {
+  tide_device_cache* const device = request->device;
+  if (request->kind != TIDE__LARGE) return;
+  tide__mutex_lock(&device->totals_lock);
+  const uint64_t active = tide__totals_large(device, 0) + request->rounded;
+  device->peak_large = tide__max(device->peak_large, active);
+  tide__mutex_unlock(&device->totals_lock);
 }
 
 static uint64_t difference(uint64_t most, uint64_t now) { return most > now ? most - now : 0; }
@@ -270,6 +280,7 @@ static tide_status or_none(tide_status status) { return status == TIDE_ERR_NO_ME
 static tide_status tide_prepare(tide__request* request, tide__block** inout) {
   (void)tide__gate_enter(request->device);
   const tide_status status = prepare_at_gate(request, AVOIDS_WAITS, inout);
+  if (*inout != NULL) peak_raise(request);
   tide__gate_leave(request->device);
   return or_none(status);
 }
@@ -310,13 +321,14 @@ static tide_status flush_if_due(tide__request* request, tide__block** out) {
   return tide_search(request, out);
 }
 
-// Makes memory at home, ready to be handed out.
+// Makes memory at home, ready to be handed out. Whenever memory was given back, the gate may have been left,
+// and other threads may have used up what the limit allows.
 static tide_status grow(tide__request* request, const tide__growth* growth, uint64_t most,
                         tide__block** out) {
   TIDE_TRY(tide__pool_open(request));
-  tide_status status = tide__home_grow(request, growth, most, out);
+  tide_status status = tide__home_grow(request, growth, tide__min(most, limit_left(request)), out);
   if (status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context))
-    status = tide__home_grow(request, growth, most, out);
+    status = tide__home_grow(request, growth, tide__min(most, limit_left(request)), out);
   TIDE_TRY(or_none(status));
   return *out != NULL ? prepare_at_gate(request, growth->can_wait ? WAITS : AVOIDS_WAITS, out) : TIDE_OK;
 }
@@ -329,12 +341,15 @@ static tide_status recast(tide__request* request, const tide__growth* growth, ti
   return grow(request, growth, most + missing, out);
 }
 
-static tide_status stitch(tide__request* request, const tide__growth* growth, tide__block** out) {
+static tide_status stitch(tide__request* request, tide__growth* growth, tide__block** out) {
   if (tide__is_hurried(request)) TIDE_TRY(recast(request, growth, out));
   if (*out != NULL) return TIDE_OK;
+  growth->limit_left = limit_left(request);
   tide_status status = tide__view_make(request, growth, out);
-  if (status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context))
+  if (status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context)) {
+    growth->limit_left = limit_left(request);
     status = tide__view_make(request, growth, out);
+  }
   TIDE_TRY(status);
   return *out != NULL ? prepare_at_gate(request, growth->can_wait ? WAITS : AVOIDS_WAITS, out) : TIDE_OK;
 }
@@ -532,6 +547,7 @@ static tide_status tide_climb(tide__request* request, tide__block** out) {
   if (status == TIDE_OK && *out == NULL) status = rung_make(request, out);
   if (status == TIDE_OK && *out == NULL) status = rungs_climb(request, out);
   if (status == TIDE_ERR_NO_MEMORY) tide__oom_note_budgets(request);
+  if (*out != NULL) peak_raise(request);
   tide__ahead_go_on(request->device, &request->context);
   tide__gate_leave(request->device);
   return status;
@@ -559,6 +575,7 @@ static tide_status tide_let_go(tide_device_cache* device, tide__pool* pool) {
     tide__tcache_flush(device);
     TIDE_TRY(tide__external_synchronize(device));
   }
+  tide__ahead_leave_pool(device, pool);
   return tide__views_trim(device, pool);
 }
 

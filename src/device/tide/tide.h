@@ -137,6 +137,12 @@ uint64_t tide__ahead_release(tide_device_cache* device, const tide__lane* lane);
 // Gives all of it back to the machine, because memory is short; false if there was none. What the machine
 // does not take, or a floor keeps, is idle.
 bool tide__ahead_give(tide_device_cache* device, const tide__call_context* context);
+// The same for the homes of a pool, or of streams that are closed: what was made there becomes idle, and no
+// more is made.
+void tide__ahead_leave_pool(tide_device_cache* device, const tide__pool* pool);
+void tide__ahead_leave_closed(tide_device_cache* device);
+// How much of it lies at the top of a home.
+uint64_t tide__ahead_at_top(const tide__segment* segment);
 // A home is about to go.
 static inline void tide__ahead_forget(tide_device_cache* device, const tide__segment* segment) {
   if (device->ahead.home == segment) device->ahead.home = NULL;
