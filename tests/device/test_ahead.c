@@ -160,7 +160,8 @@ MACHINE_TEST_OVER(test_ahead__a_closed_stream_leaves_it_to_others, machine_dry) 
 MACHINE_TEST_OVER(test_ahead__goes_on_when_views_are_not_bounded_any_more, machine_dry) {
   tide_block blocks[16];
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  tide_device_cache* const d = device_with(m, AHEAD ",tide_slack:0.02,tide_stitch_share:0,tide_most_slack:0.03");
+  tide_device_cache* const d =
+      device_with(m, AHEAD ",tide_slack:0.02,tide_stitch_share:0,tide_most_slack:0.03");
   for (int i = 0; i < 16; i++) blocks[i] = take(d, NULL, 8 * MIB);
   for (int i = 0; i < 16; i += 2) give(d, blocks[i]);
   (void)take(d, NULL, 24 * MIB);  // in a view, for which there is no time

@@ -416,8 +416,8 @@ static void* helper_run(void* user) {
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   uint32_t quiet_at = 0;  // calls, when it was quiet last
   for (;;) {
-    const uint32_t seen = tide__load_seq(&ahead->calls);    // first, because the last call ends it
-    if (tide__load_acquire(&ahead->is_ending) != 0) break;  // pairs with tide__ahead_fini
+    const uint32_t seen = tide__load_seq(&ahead->calls);          // first, because the last call ends it
+    if (tide__load_acquire(&ahead->is_ending) != 0) break;        // pairs with tide__ahead_fini
     const bool has_memo = tide__load_seq(&ahead->has_memo) != 0;  // pairs with memo_set
     if (!has_memo && seen != quiet_at && !is_quiet(ahead, seen)) continue;
     quiet_at = seen;
