@@ -873,6 +873,47 @@ static int64_t reserved_after(bool fails) {
   return reserved;
 }
 
+// How many handles a program gets that grows steadily, perhaps after a request that fails.
+static uint64_t handles_after(bool fails) {
+  tide_block blocks[3];
+  tide_machine* m = NULL;
+  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
+  options.capacity = (uint64_t)32 << 30;
+  T_OK(tide_machine_new_dry(&options, &m));
+  tide_device_cache* const d = device_with(m, "policy:tide,tide_stitch_share:1,tide_ahead:False");
+  for (int i = 0; i < 96; i++) (void)take(d, NULL, 2 * MIB);
+  if (fails) expect_oom(d, NULL, options.capacity - MIB);
+  const uint64_t before = calls(m, TIDE_CALL_PHYSICAL_NEW);
+  for (size_t i = 0; i < 150; i++) {
+    for (size_t k = 0; k < 3; k++) blocks[k] = take(d, NULL, (20 + 7 * k) * MIB);
+    give(d, blocks[i % 3]);
+  }
+  const uint64_t made = calls(m, TIDE_CALL_PHYSICAL_NEW) - before;
+  tide_device_free(d);
+  tide_machine_free(m);
+  return made;
+}
+
+T_TEST(test_tide__a_request_that_fails_is_no_growth) { T_EQ(handles_after(true), handles_after(false)); }
+
+// A request needs more addresses than are left. What is known about sizes is known for the new ones, too.
+T_TEST(test_tide__what_lasts_has_one_handle_after_a_request_that_fails) {
+  tide_machine* m = NULL;
+  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
+  options.capacity = (uint64_t)32 << 30;
+  T_OK(tide_machine_new_dry(&options, &m));
+  tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
+  for (int i = 0; i < 96; i++) (void)take(d, NULL, 64 * MIB);
+  const uint64_t reserved = calls(m, TIDE_CALL_ADDRESS_RESERVE);
+  expect_oom(d, NULL, options.capacity - MIB);
+  T_CHECK(calls(m, TIDE_CALL_ADDRESS_RESERVE) > reserved);
+  const uint64_t before = calls(m, TIDE_CALL_PHYSICAL_NEW);
+  (void)take(d, NULL, 64 * MIB);
+  T_EQ(calls(m, TIDE_CALL_PHYSICAL_NEW) - before, 1);
+  tide_device_free(d);
+  tide_machine_free(m);
+}
+
 T_TEST(test_tide__a_request_that_fails_is_no_peak) {
   T_EQ(reserved_after(false), 322 * MIB);
   T_EQ(reserved_after(true), 322 * MIB);

@@ -209,18 +209,32 @@ static void home_free(tide_device_cache* device, tide__home* home) {
   tide__heap_release(device->heap, home, 1, sizeof *home);
 }
 
+// What the lane knows about sizes goes to its newest home.
 static void lane_set_home(tide__lane* lane, int kind, tide__segment* home) {
   tide__mutex_lock(&lane->lock);
+  const tide__sizes* const known = kind == TIDE__LARGE ? tide__sizes_of_locked(lane) : NULL;
+  if (home != NULL && home->home->sizes != NULL && known != NULL) *home->home->sizes = *known;
   lane->homes[kind] = home;
   tide__mutex_unlock(&lane->lock);
 }
 
+// The newest home of a kind that a lane has; NULL: none.
+static tide__segment* lane_newest_home(const tide__lane* lane, bool is_small) {
+  tide__segment* newest = NULL;
+  TIDE_LIST_EACH(it, &lane->segments) {
+    tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    if (segment->home != NULL && segment->is_small == is_small) newest = segment;
+  }
+  return newest;
+}
+
+// The segment is not in its lane any more.
 static void home_forget(tide_device_cache* device, tide__segment* segment) {
+  tide__lane* const lane = segment->lane;
   tide__ahead_forget(device, segment);
   tide__list_unlink(&segment->home->link);
-  for (int i = 0; i < 2; i++) {
-    if (segment->lane->homes[i] == segment) lane_set_home(segment->lane, i, NULL);
-  }
+  if (lane->homes[segment->is_small] == segment)
+    lane_set_home(lane, segment->is_small, lane_newest_home(lane, segment->is_small));
   home_free(device, segment->home);
 }
 

@@ -540,6 +540,7 @@ static tide_status rungs_climb(tide__request* request, tide__block** out) {
 
 static tide_status tide_climb(tide__request* request, tide__block** out) {
   (void)tide__gate_enter(request->device);
+  const tide__pace pace = request->device->pace;
   tide__oom_begin();
   tide_status status = tide__pool_open(request);
   if (status == TIDE_OK) status = tide_search(request, out);
@@ -548,6 +549,7 @@ static tide_status tide_climb(tide__request* request, tide__block** out) {
   if (status == TIDE_OK && *out == NULL) status = rungs_climb(request, out);
   if (status == TIDE_ERR_NO_MEMORY) tide__oom_note_budgets(request);
   if (*out != NULL) peak_raise(request);
+  else request->device->pace = pace;
   tide__ahead_go_on(request->device, &request->context);
   tide__gate_leave(request->device);
   return status;
