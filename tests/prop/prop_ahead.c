@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // Memory that the policy `tide` makes ahead, beside everything that may come in its way: memos of other
-// programs, trims, limits, options that change, streams that are closed, pools that are parked or end, budgets,
-// slow work, and faults of any call. On a dry machine, where requests do the work of the helper.
+// programs, trims, limits, options that change, streams that are closed, pools that are parked or end,
+// budgets, slow work, and faults of any call. On a dry machine, where requests do the work of the helper.
 //
 // After every operation all invariants hold, blocks that are handed out share no byte of addresses, and the
 // statistics add up to what a visit shows. At the end no memory is lost.
