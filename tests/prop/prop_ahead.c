@@ -7,6 +7,7 @@
 //
 // After every operation all invariants hold, blocks that are handed out share no byte of addresses, and the
 // statistics add up to what a visit shows. At the end no memory is lost.
+#include <inttypes.h>
 #include <unistd.h>
 
 #include "device/park.h"
@@ -67,7 +68,7 @@ static uint64_t memo_write_stream(FILE* file, t_rng* rng, int stream) {
   for (uint64_t i = 0, count = 1 + t_rng_below(rng, 5); i < count; i++) {
     const uint64_t handles = 1 + t_rng_below(rng, 20);
     const uint64_t bytes = (1 + t_rng_below(rng, 6)) * HANDLE;
-    (void)fprintf(file, "handles %llu %llu\n", (unsigned long long)handles, (unsigned long long)bytes);
+    (void)fprintf(file, "handles %" PRIu64 " %" PRIu64 "\n", handles, bytes);
     total += handles * bytes;
   }
   return total;
@@ -78,9 +79,9 @@ static void memo_write_view(FILE* file, t_rng* rng, const uint64_t totals[STREAM
   (void)fprintf(file, "view %d\n", (int)t_rng_below(rng, STREAMS));
   for (uint64_t i = 0, count = 1 + t_rng_below(rng, 4); i < count; i++) {
     const uint64_t stream = t_rng_below(rng, streams);
-    (void)fprintf(file, "part %llu %llu %llu\n", (unsigned long long)stream,
-                  (unsigned long long)(t_rng_below(rng, totals[stream] / HANDLE) * HANDLE),
-                  (unsigned long long)((1 + t_rng_below(rng, 8)) * HANDLE));
+    const uint64_t offset = t_rng_below(rng, totals[stream] / HANDLE + 1) * HANDLE;
+    const uint64_t bytes = (1 + t_rng_below(rng, 8)) * HANDLE;
+    (void)fprintf(file, "part %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", stream, offset, bytes);
   }
 }
 
@@ -91,13 +92,13 @@ static void memo_write(uint32_t number) {
   FILE* const file = fopen(memo_path(), "w");
   T_CHECK(file != NULL);
   const uint64_t streams = 1 + t_rng_below(&rng, STREAMS - 1);
-  (void)fprintf(file, "tidemark memo 2\npeak %llu\n",
-                (unsigned long long)((1 + t_rng_below(&rng, 400)) * HANDLE));
+  const uint64_t peak = (1 + t_rng_below(&rng, 400)) * HANDLE;
+  (void)fprintf(file, "tidemark memo 2\npeak %" PRIu64 "\n", peak);
   for (uint64_t i = 0; i < streams; i++) totals[i] = memo_write_stream(file, &rng, (int)i);
   for (uint64_t i = 0, count = t_rng_below(&rng, 5); i < count; i++)
     memo_write_view(file, &rng, totals, streams);
   (void)fputs("end\n", file);
-  T_EQ(fclose(file), 0);
+  T_CHECK(fclose(file) == 0);
 }
 
 // ---------------------------------------------------------------------------------------------------
