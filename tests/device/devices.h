@@ -205,6 +205,16 @@ static inline void work_slowly(tide_machine* m, tide_stream stream) {
   else T_OK(tide_machine_call(m, 0, stream, call_slow, NULL));
 }
 
+// New memory takes long enough for other threads to go on.
+static inline void slow_calls(tide_machine* m) {
+  tide_fault fault = TIDE_FAULT_INIT;
+  fault.call = TIDE_CALL_PHYSICAL_NEW;
+  fault.status = TIDE_OK;
+  fault.count = UINT64_MAX;
+  fault.latency_ns = 200000;
+  T_OK(tide_machine_fault_add(m, &fault));
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Options
 

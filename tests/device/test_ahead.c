@@ -424,15 +424,6 @@ static void grow_until_helped(tide_device_cache* d) {
   while (counter(d, num_ahead_handles) == 0) (void)sched_yield();
 }
 
-static void slow_calls(tide_machine* m) {
-  tide_fault fault = TIDE_FAULT_INIT;
-  fault.call = TIDE_CALL_PHYSICAL_NEW;
-  fault.status = TIDE_OK;
-  fault.count = UINT64_MAX;
-  fault.latency_ns = 200000;
-  T_OK(tide_machine_fault_add(m, &fault));
-}
-
 HOST_TEST(test_ahead__a_thread_makes_it) {
   tide_device_cache* const d = device_with(m, AHEAD);
   (void)take(d, NULL, 100 * MIB);

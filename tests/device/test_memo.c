@@ -29,16 +29,6 @@ static uint64_t clock_of(tide_machine* m) {
   return ns;
 }
 
-// Calls that take long enough for other threads to go on.
-static void slow_calls(tide_machine* m) {
-  tide_fault fault = TIDE_FAULT_INIT;
-  fault.call = TIDE_CALL_PHYSICAL_NEW;
-  fault.status = TIDE_OK;
-  fault.count = UINT64_MAX;
-  fault.latency_ns = 200000;
-  T_OK(tide_machine_fault_add(m, &fault));
-}
-
 static tide_machine* device_of(uint64_t capacity) {
   tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
   tide_machine* m = NULL;
