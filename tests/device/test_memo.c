@@ -468,15 +468,22 @@ T_TEST(test_memo__of_many_streams_can_be_loaded) {
   (void)unlink(memo_path());
 }
 
+typedef struct saver {
+  tide_device_cache* d;
+  const char* path;
+} saver;
+
 static void* save_often(void* user) {
-  for (int i = 0; i < 50; i++) T_OK(tide_device_memo_save(user, memo_path()));
+  const saver* const s = user;
+  for (int i = 0; i < 50; i++) T_OK(tide_device_memo_save(s->d, s->path));
   return NULL;
 }
 
 MACHINE_TEST_OVER(test_memo__threads_save_at_once, machine_dry) {
   tide_device_cache* const d = device_with(m, SETTINGS);
   for (size_t i = 0; i < 10; i++) (void)take(d, NULL, (i + 1) * 2 * MIB);
-  run_threads(4, save_often, d);
+  saver s = { d, memo_path() };
+  run_threads(4, save_often, &s);
   T_OK(tide_device_memo_load(d, memo_path()));
   tide_device_free(d);
   (void)unlink(memo_path());
