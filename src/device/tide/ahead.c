@@ -354,8 +354,7 @@ static bool step(tide_device_cache* device, const tide__call_context* context) {
 
 // A thread that calls the driver while the process ends could crash. So the process waits for the call, but
 // not for ever: the helper may be in an observer, which waits for what the process holds.
-#define EXIT_LOOK_NS ((uint64_t)20000)
-enum { EXIT_LOOKS = 100000 };
+#define EXIT_PATIENCE_NS ((uint64_t)2000000000)
 static tide__atomic_u32 is_exiting;
 static tide__atomic_u32 working;  // helpers that may be calling their machines
 static int exit_process;
@@ -363,7 +362,9 @@ static int exit_process;
 static void exit_begin(void) {
   if (tide__sys_process() != exit_process) return;  // a child has no helpers
   tide__store_seq(&is_exiting, 1);
-  for (int i = 0; i < EXIT_LOOKS && tide__load_seq(&working) != 0; i++) tide__sys_sleep_ns(EXIT_LOOK_NS);
+  const uint64_t begin_ns = tide__sys_clock_ns();
+  while (tide__load_seq(&working) != 0 && tide__sys_clock_ns() - begin_ns < EXIT_PATIENCE_NS)
+    tide__sys_sleep_ns(20000);
 }
 
 static void exit_register(void) {
