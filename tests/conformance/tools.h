@@ -158,15 +158,25 @@ typedef struct window {
   tide_stream streams[TIDE_DEVICE_MAX];
 } window;
 
-static inline window* window_of(tide_machine* m, int device) {
+static inline window* window_now(void) {
   static window w;
-  if (w.machine != m) {
-    memset(&w, 0, sizeof w);
-    w.machine = m;
-    w.memory = pinned_new(m, WINDOW_BYTES);
-  }
-  if (w.streams[device] == NULL) w.streams[device] = stream_new(m, device, TIDE_STREAM_NON_BLOCKING);
   return &w;
+}
+
+static inline window* window_of(tide_machine* m, int device) {
+  window* const w = window_now();
+  if (w->machine != m) {
+    memset(w, 0, sizeof *w);
+    w->machine = m;
+    w->memory = pinned_new(m, WINDOW_BYTES);
+  }
+  if (w->streams[device] == NULL) w->streams[device] = stream_new(m, device, TIDE_STREAM_NON_BLOCKING);
+  return w;
+}
+
+// A new machine may have the address of one that was freed, whose streams and memory are gone.
+static inline void window_forget(const tide_machine* m) {
+  if (window_now()->machine == m) window_now()->machine = NULL;
 }
 
 static inline void window_prepare(tide_machine* m, int device) { (void)window_of(m, device); }

@@ -62,6 +62,7 @@ static inline tide_machine* machine_open(const char* name, const tide_heap* heap
   if (status == TIDE_ERR_UNSUPPORTED) t_skip("%s", tide_last_error()->text);
   T_OK(status);
   T_CHECK(m != NULL);
+  window_forget(m);
   return m;
 }
 
