@@ -109,6 +109,11 @@ static tide__handle_sizes growth_handles(const tide__request* request, uint64_t 
   return sizes;
 }
 
+// Chooses the handles before the first new memory: most requests are served without.
+static void growth_choose(const tide__request* request, tide__growth* growth) {
+  if (growth->handles.least == 0) growth->handles = growth_handles(request, growth->peak);
+}
+
 // How much more may be reserved for a request: under the limit of the device, and by the budgets of tags.
 static uint64_t limit_left(const tide__request* request) {
   tide_device_cache* const device = request->device;
@@ -128,6 +133,7 @@ enum { HURRY_PARTS = 15 };
 // Large handles, unless there is no memory for that.
 static void growth_hurry(const tide__request* request, uint64_t slack, tide__growth* growth) {
   const uint64_t unit = tide__home_unit(request->device);
+  growth_choose(request, growth);
   const uint64_t bytes = tide__max(growth->handles.least, slack / HURRY_PARTS / unit * unit);
   if (tide__round_up(request->rounded, bytes) > growth->limit_left) return;
   growth->handles = tide__handles_of(bytes);
@@ -178,7 +184,7 @@ static tide__growth growth_of(const tide__request* request, patience how) {
   const uint64_t unit = tide__home_unit(device);
   tide__growth growth = {
     .look = ++device->looks,
-    .handles = growth_handles(request, tide__pace_peak(&pace, level.peak)),
+    .peak = tide__pace_peak(&pace, level.peak),
     .unit = unit,
     .slack_left = difference(level.peak + slack, level.reserved),
     .idle_left = idle_left(request, &level, slack),
@@ -323,9 +329,9 @@ static tide_status flush_if_due(tide__request* request, tide__block** out) {
 
 // Makes memory at home, ready to be handed out. Whenever memory was given back, the gate may have been left,
 // and other threads may have used up what the limit allows.
-static tide_status grow(tide__request* request, const tide__growth* growth, uint64_t most,
-                        tide__block** out) {
+static tide_status grow(tide__request* request, tide__growth* growth, uint64_t most, tide__block** out) {
   TIDE_TRY(tide__pool_open(request));
+  growth_choose(request, growth);
   tide_status status = tide__home_grow(request, growth, tide__min(most, limit_left(request)), out);
   if (status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context))
     status = tide__home_grow(request, growth, tide__min(most, limit_left(request)), out);
@@ -334,7 +340,7 @@ static tide_status grow(tide__request* request, const tide__growth* growth, uint
 }
 
 // Makes memory in large handles, in the place of small ones that are idle.
-static tide_status recast(tide__request* request, const tide__growth* growth, tide__block** out) {
+static tide_status recast(tide__request* request, tide__growth* growth, tide__block** out) {
   const uint64_t most = tide__min(growth->slack_left, growth->limit_left);
   const uint64_t missing = difference(tide__round_up(request->rounded, growth->unit), most);
   if (missing == 0 || !tide__recast(request, growth->unit, missing)) return TIDE_OK;
@@ -345,6 +351,7 @@ static tide_status stitch(tide__request* request, tide__growth* growth, tide__bl
   if (tide__is_hurried(request)) TIDE_TRY(recast(request, growth, out));
   if (*out != NULL) return TIDE_OK;
   growth->limit_left = limit_left(request);
+  growth_choose(request, growth);
   tide_status status = tide__view_make(request, growth, out);
   if (status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context)) {
     growth->limit_left = limit_left(request);
@@ -391,7 +398,7 @@ static void make_way(const tide__request* request, const tide__growth* growth) {
 }
 
 // In a private pool, and in a capture.
-static tide_status make_in_place(tide__request* request, const tide__growth* growth, tide__block** out) {
+static tide_status make_in_place(tide__request* request, tide__growth* growth, tide__block** out) {
   make_way(request, growth);
   return grow(request, growth, growth->limit_left, out);
 }

@@ -52,8 +52,9 @@ typedef struct tide__handle_sizes {
 // The sizes of new handles for a request, and how much of them may be made before idle memory is stitched.
 typedef struct tide__growth {
   uint64_t look;  // its number: one survey serves all steps that follow, while idle memory stays the same
-  tide__handle_sizes handles;
-  uint64_t unit;  // new memory is a multiple of it
+  uint64_t peak;  // the expected one, which decides how large handles are
+  tide__handle_sizes handles;  // once they are chosen
+  uint64_t unit;               // new memory is a multiple of it
   uint64_t slack_left;
   uint64_t idle_left;  // the same for a small program, before a view is used
   uint64_t limit_left;
