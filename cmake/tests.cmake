@@ -122,7 +122,7 @@ mark_as_advanced(TIDEMARK_PYTHON)
 set(TIDEMARK_COMMAND_PARTS)
 set(TIDEMARK_VIEW_PARTS)
 if(TIDEMARK_SANITIZE STREQUAL "thread")
-  set(TIDEMARK_COMMAND_PARTS plan whatif)  # the verbs that start threads
+  set(TIDEMARK_COMMAND_PARTS plan whatif_has whatif_takes)  # the verbs that start threads
   set(TIDEMARK_VIEW_PARTS settings)
 endif()
 if(TARGET tidemark_tool AND TIDEMARK_PYTHON)

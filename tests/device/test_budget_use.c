@@ -141,10 +141,11 @@ DEVICE_TEST_OVER(test_use__a_released_block_does_not_come_back, tide_emulated) {
 
 // Contents that move to other addresses, and change their size, leave no backups behind.
 DEVICE_TEST_OVER(test_use__backups_do_not_become_more_and_more, tide_emulated) {
+  const size_t steps = t_scaled_alone(40);
   t_rng rng = t_rng_new(17);
   network n;
   network_init(m, d, &n, 2, false);
-  for (size_t step = 0; step < 40; ++step) {
+  for (size_t step = 0; step < steps; ++step) {
     for (size_t i = 0; i < LAYERS; ++i) {
       known* const blocks = n.blocks[i];
       T_OK(tide_device_use(d, n.tags[i], n.stream));
