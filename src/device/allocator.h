@@ -186,7 +186,7 @@ typedef struct tide__ahead_memory {
   bool is_threadless;          // there is no thread for it
   bool is_running;             // there is one
   pthread_t thread;
-  tide__atomic_u32 has_memo;   // there is one: then it need not wait for a pause of growth
+  tide__atomic_u32 is_urgent;  // it has work for the memo: then it need not wait for a pause of growth
   tide__atomic_u32 calls;      // how often it was called
   tide__atomic_u32 is_asleep;  // it must be woken when it is called
   tide__atomic_u32 is_ending;

@@ -671,6 +671,39 @@ T_TEST(test_memo__that_is_loaded_late_waits_for_no_pause) {
   (void)unlink(memo_path());
 }
 
+// Nothing of a memo is left to make: then the helper waits for a pause before it makes more. What it has
+// begun in a pause it may end later, once for each.
+T_TEST(test_memo__that_is_used_up_lets_the_helper_wait) {
+  static const char text[] = "tidemark memo 1\npeak 41943040\nstream 0\nhandles 20 2097152\nend\n";
+  const uint64_t pause_ns = 4000000;  // a little less than it waits
+  tide_host_options options = TIDE_HOST_OPTIONS_INIT;
+  tide_machine* m = NULL;
+  options.capacity = (uint64_t)8 << 30;
+  T_OK(tide_machine_new_host(&options, &m));
+  tide_device_cache* const d = device_with(m, SETTINGS ",tide_slack:0.25,tide_most_handle_mb:2");
+  write_text(text, sizeof text - 1);
+  T_OK(tide_device_memo_load(d, memo_path()));
+  give(d, take(d, NULL, 2 * MIB));
+  T_WAIT(ahead_of(d) == 38 * MIB);
+  (void)take(d, NULL, 200 * MIB);
+  size_t late = 0;
+  size_t pauses = 1;
+  uint64_t last_ns = clock_of(m);
+  for (size_t i = 0; i < t_scaled(1000); i++) {
+    const int64_t made = counter(d, num_ahead_handles);
+    (void)sched_yield();
+    late += counter(d, num_ahead_handles) > made && clock_of(m) - last_ns < pause_ns;
+    (void)take(d, NULL, 2 * MIB);
+    const uint64_t now_ns = clock_of(m);
+    pauses += now_ns - last_ns >= pause_ns;
+    last_ns = now_ns;
+  }
+  T_LE(late, pauses);
+  tide_device_free(d);
+  tide_machine_free(m);
+  (void)unlink(memo_path());
+}
+
 // By the thread, with a memo that is loaded again and again while it works.
 HOST_TEST(test_memo__a_thread_makes_it) {
   static const char text[] = "tidemark memo 1\npeak 125829120\nstream 0\nhandles 60 2097152\nend\n";

@@ -18,11 +18,11 @@
 // Requests take the memory before they stitch. What nobody takes goes back a minute after the last growth, or
 // earlier if memory is short. What a closed stream has, or a pool without users, becomes idle.
 //
-// The helper sleeps until a home has grown or a view was made, and there is something to do. Without a memo
-// it then waits until that has not happened for a short time. It takes the gate for one handle at a time,
-// after all threads that wait for it. On the dry machine there is no thread:
-// the request that grew does its work at its end, so that results repeat. If no thread can be started,
-// nothing is made.
+// The helper sleeps until a home has grown or a view was made, and there is something to do. If that is
+// not in the memo, it then waits until nothing has called it for a short time. It takes the gate for one
+// handle at a time, after all threads that wait for it. On the dry machine there is no thread: the request
+// that grew does its work at its end, so that results repeat. If no thread can be started, nothing is
+// made.
 #include <stdlib.h>
 
 #include "base/sys.h"
@@ -131,7 +131,6 @@ static tide__home* home_with_ahead(tide_device_cache* device) {
 static void memo_set(tide_device_cache* device, tide__memo* memo) {
   tide__memo_free(device, device->ahead.memo);
   device->ahead.memo = memo;
-  tide__store_seq(&device->ahead.has_memo, memo != NULL);  // pairs with helper_run
 }
 
 // Observers that are told may change the homes, so each is searched anew.
@@ -212,12 +211,18 @@ static uint64_t memo_room(tide_device_cache* device) {
   return tide__min(memo->left, limit_left(device));
 }
 
-// The size of the next handle of a home, by the memo or by the last growth; 0: there is none.
-static uint64_t next_bytes(tide_device_cache* device, const tide__segment* segment) {
+// The size of the next handle of a home by the memo; 0: there is none, or no room for it.
+static uint64_t memo_bytes(tide_device_cache* device, const tide__segment* segment) {
   tide__memo* const memo = device->ahead.memo;
   const tide__memo_stream* const stream = tide__memo_stream_of(memo, segment->lane);
   const uint64_t wanted = stream != NULL ? tide__memo_next(device, memo, stream) : 0;
-  if (wanted > 0 && wanted <= memo_room(device)) return wanted;
+  return wanted > 0 && wanted <= memo_room(device) ? wanted : 0;
+}
+
+// The same by the memo or by the last growth.
+static uint64_t next_bytes(tide_device_cache* device, const tide__segment* segment) {
+  const uint64_t wanted = memo_bytes(device, segment);
+  if (wanted > 0) return wanted;
   return device->ahead.handle_bytes <= room_left(device) ? device->ahead.handle_bytes : 0;
 }
 
@@ -249,6 +254,13 @@ static bool views_are_left(tide_device_cache* device) {
   const tide__memo* const memo = device->ahead.memo;
   if (memo == NULL || !device->ahead.is_view_due || !may_make(device, &device->default_pool)) return false;
   return device->ahead.view != NULL || memo->next_view < memo->view_count;
+}
+
+// What the memo has is needed soon, so the helper does not wait for a pause to make it.
+static void urgency_note(tide_device_cache* device) {
+  const tide__segment* const segment = device->ahead.home;
+  const bool is_urgent = views_are_left(device) || (segment != NULL && memo_bytes(device, segment) > 0);
+  tide__store_seq(&device->ahead.is_urgent, is_urgent);  // pairs with helper_run
 }
 
 static bool has_work(tide_device_cache* device) {
@@ -387,6 +399,7 @@ static helper_report helper_step(tide_device_cache* device) {
   if (!is_made && tide__load_seq(&is_exiting) == 0) memo_expire(device, &context);
   const bool has_memo = device->ahead.memo != NULL;
   const bool holds_memo = has_memo && (device->ahead.bytes > 0 || device->ahead.view_count > 0);
+  urgency_note(device);
   (void)atomic_fetch_sub(&working, 1);
   tide__gate_leave(device);
   tide__history_tell(&device->history);
@@ -417,11 +430,11 @@ static void* helper_run(void* user) {
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   uint32_t quiet_at = 0;  // calls, when it was quiet last
   for (;;) {
-    const uint32_t seen = tide__load_seq(&ahead->calls);          // first, because the last call ends it
-    if (tide__load_acquire(&ahead->is_ending) != 0) break;        // pairs with tide__ahead_fini
-    const bool has_memo = tide__load_seq(&ahead->has_memo) != 0;  // pairs with memo_set
-    if (!has_memo && seen != quiet_at && !is_quiet(ahead, seen)) continue;
-    quiet_at = seen;
+    const uint32_t seen = tide__load_seq(&ahead->calls);            // first, because the last call ends it
+    if (tide__load_acquire(&ahead->is_ending) != 0) break;          // pairs with tide__ahead_fini
+    const bool is_urgent = tide__load_seq(&ahead->is_urgent) != 0;  // pairs with urgency_note
+    if (!is_urgent && seen != quiet_at && !is_quiet(ahead, seen)) continue;
+    if (!is_urgent) quiet_at = seen;
     const helper_report report = helper_step(device);
     if (!report.is_made) helper_sleep(ahead, seen, report.holds_memo);
   }
@@ -526,7 +539,10 @@ void tide__ahead_go_on(tide_device_cache* device, const tide__call_context* cont
     while (step(device, context)) continue;
     memo_expire(device, context);
     ahead->home = NULL;
-  } else if (!has_work(device)) {
+    return;
+  }
+  urgency_note(device);
+  if (!has_work(device)) {
     ahead->home = NULL;
   } else if (!ahead->is_running) {
     helper_start(device);
