@@ -10,10 +10,11 @@ Two loads on one GPU. They compute next to nothing, so that the time is that of 
     server   sessions of 32 to 8192 tokens come, grow by 64 tokens at a time, and go, beside weights of 4 GiB; prompts
              on one stream, growth on another
 
-Each run is a process of its own, one after the other: PyTorch's allocator first and last, expandable segments, the
-default of `tide`, and `tide` with each slack. A line for each: the time of an allocation from the 50,000th on, the
-peaks of allocated and reserved memory, their ratio, and the resident memory of the process at the 50,000th allocation
-and at the end. With --out, the runs are also written to FILE as lines of JSON.
+Each run is a process of its own, one after the other: PyTorch's allocator first and last, expandable segments,
+Tidemark's policy `torch`, the default of `tide`, and `tide` with each slack. A line for each: the time of an allocation
+from the 50,000th on, the peaks of allocated and reserved memory, their ratio, and the resident memory of the process at
+the 50,000th allocation and at the end. With --out, the runs are also written to FILE as lines of JSON, those of Tidemark
+with its driver calls for an allocation, from the 50,000th on.
 """
 from __future__ import annotations
 
@@ -137,40 +138,46 @@ def resident_mib() -> int:
         return int(next(line for line in file if line.startswith("VmRSS")).split()[1]) >> 10
 
 
-def measure(load: Iterator[None], requests: int, synchronize: Callable[[], None]) -> Result:
-    """Runs a load; times count from the WARM-th allocation on."""
+def measure(load: Iterator[None], requests: int, synchronize: Callable[[], None],
+            count_calls: Callable[[], dict[str, int]]) -> Result:
+    """Runs a load; times and driver calls count from the WARM-th allocation on."""
     warm = min(WARM, requests // 2)
     for _ in range(warm):
         next(load)
     synchronize()
-    result = {"warm_mib": resident_mib()}
+    result: Result = {"warm_mib": resident_mib()}
+    before = count_calls()
     begin = time.perf_counter()
     for _ in range(requests - warm):
         next(load)
     synchronize()
     result["us"] = round((time.perf_counter() - begin) / (requests - warm) * 1e6, 2)
     result["end_mib"] = resident_mib()
+    result["calls"] = {name: round((count - before.get(name, 0)) / (requests - warm), 3)
+                       for name, count in count_calls().items()}
     return result
 
 
 def run_here(job: Result) -> Result:
     """A run in this process."""
     ours: Any = None
-    if job["allocator"] == "tide":
+    if job["allocator"] in ("torch", "tide"):
         sys.path[:0] = [str(HERE.parent)]
         import tidemark.torch as ours
         options = {} if job["slack"] is None else {"tide_most_slack": job["slack"]}
-        ours.install("tide", way="class", **options)
+        ours.install(job["allocator"], way="class", **options)
     import torch
     torch.cuda.init()
     load = LOADS[job["load"]](Memory(torch), random.Random(job["seed"]))
-    result = measure(load, job["requests"], torch.cuda.synchronize)
+
+    def count_calls() -> dict[str, int]:
+        calls = ours.stats()["driver_calls"] if ours is not None else {}
+        return {name: found["calls"] for name, found in calls.items()}
+
+    result = measure(load, job["requests"], torch.cuda.synchronize, count_calls)
     stats = torch.cuda.memory_stats()
     for name in ("allocated", "active", "reserved"):
         result[name] = stats[f"{name}_bytes.all.peak"]
-    if ours is not None:
-        calls = ours.stats()["driver_calls"]
-        result["calls"] = {name: found["calls"] for name, found in calls.items() if found["calls"]}
     return {**job, **result, "torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
 
 
@@ -187,8 +194,8 @@ def run_apart(job: Result) -> Result:
 
 def jobs_of(load: str, slacks: list[float], requests: int, seed: int) -> list[Result]:
     """The runs of a load."""
-    runs = [("native", None), ("expandable", None), ("tide", None), *[("tide", slack) for slack in slacks],
-            ("native", None)]
+    runs = [("native", None), ("expandable", None), ("torch", None), ("tide", None),
+            *[("tide", slack) for slack in slacks], ("native", None)]
     return [{"load": load, "allocator": allocator, "slack": slack, "requests": requests, "seed": seed}
             for allocator, slack in runs]
 

@@ -113,11 +113,22 @@ class Chaos(unittest.TestCase):
     def test_native_comes_first_and_last(self):
         jobs = chaos.jobs_of("sizes", [0.1, 0.2], 1000, 0)
         self.assertEqual([job["allocator"] for job in jobs],
-                         ["native", "expandable", "tide", "tide", "tide", "native"])
-        self.assertEqual([job["slack"] for job in jobs], [None, None, None, 0.1, 0.2, None])
+                         ["native", "expandable", "torch", "tide", "tide", "tide", "native"])
+        self.assertEqual([job["slack"] for job in jobs], [None, None, None, None, 0.1, 0.2, None])
+
+    def test_driver_calls_count_after_the_warm_part(self):
+        made = []
+
+        def load():
+            while True:
+                made.append(None)
+                yield
+
+        found = chaos.measure(load(), 1000, lambda: None, lambda: {"map": 10 + 2 * len(made)})
+        self.assertEqual(found["calls"], {"map": 2.0})
 
     def test_a_row_compares_with_native(self):
-        job = chaos.jobs_of("sizes", [0.1], 1000, 0)[3]
+        job = chaos.jobs_of("sizes", [0.1], 1000, 0)[4]
         found = chaos.row({**job, "us": 30.0, "allocated": 85 * chaos.MIB, "reserved": 100 * chaos.MIB, "warm_mib": 5,
                            "end_mib": 6}, 20.0)
         self.assertRegex(found, r"^sizes +tide 0.1 +30.0 us +1.50 x +in use 0.850 .* resident 5 to 6 MiB$")
