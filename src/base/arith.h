@@ -34,6 +34,8 @@ static inline uint64_t tide__round_up(uint64_t n, uint64_t step) { return (n + s
 
 static inline uint64_t tide__min(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint64_t tide__max(uint64_t a, uint64_t b) { return a > b ? a : b; }
+// How much there is above `now`; 0: nothing.
+static inline uint64_t tide__difference(uint64_t most, uint64_t now) { return most > now ? most - now : 0; }
 static inline int64_t tide__signed_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // The largest number whose square is at most `n`.

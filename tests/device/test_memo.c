@@ -29,6 +29,14 @@ static uint64_t clock_of(tide_machine* m) {
   return ns;
 }
 
+static tide_machine* host_of(uint64_t capacity) {
+  tide_host_options options = TIDE_HOST_OPTIONS_INIT;
+  tide_machine* m = NULL;
+  options.capacity = capacity;
+  T_OK(tide_machine_new_host(&options, &m));
+  return m;
+}
+
 static tide_machine* device_of(uint64_t capacity) {
   tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
   tide_machine* m = NULL;
@@ -650,10 +658,7 @@ T_TEST(test_memo__without_a_helper_nothing_is_made) {
 // within 2 s of them, also on a busy computer.
 T_TEST(test_memo__that_is_loaded_late_waits_for_no_pause) {
   static const char text[] = "tidemark memo 1\npeak 34359738368\nstream 0\nhandles 16384 2097152\nend\n";
-  tide_host_options options = TIDE_HOST_OPTIONS_INIT;
-  tide_machine* m = NULL;
-  options.capacity = (uint64_t)32 << 30;
-  T_OK(tide_machine_new_host(&options, &m));
+  tide_machine* const m = host_of((uint64_t)32 << 30);
   tide_device_cache* const d = device_with(m, SETTINGS ",tide_slack:0.25,tide_most_handle_mb:2");
   write_text(text, sizeof text - 1);
   (void)take(d, NULL, 40 * MIB);
@@ -676,10 +681,7 @@ T_TEST(test_memo__that_is_loaded_late_waits_for_no_pause) {
 T_TEST(test_memo__that_is_used_up_lets_the_helper_wait) {
   static const char text[] = "tidemark memo 1\npeak 41943040\nstream 0\nhandles 20 2097152\nend\n";
   const uint64_t pause_ns = 4000000;  // a little less than it waits
-  tide_host_options options = TIDE_HOST_OPTIONS_INIT;
-  tide_machine* m = NULL;
-  options.capacity = (uint64_t)8 << 30;
-  T_OK(tide_machine_new_host(&options, &m));
+  tide_machine* const m = host_of((uint64_t)8 << 30);
   tide_device_cache* const d = device_with(m, SETTINGS ",tide_slack:0.25,tide_most_handle_mb:2");
   write_text(text, sizeof text - 1);
   T_OK(tide_device_memo_load(d, memo_path()));

@@ -4,8 +4,6 @@
 // Room `budget`: the figures of tags, from the pools up, and what the rules say about them.
 #include "device/budget/budget.h"
 
-static uint64_t difference(uint64_t most, uint64_t now) { return most > now ? most - now : 0; }
-
 static uint64_t sum(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
 // ---------------------------------------------------------------------------------------------------
@@ -76,13 +74,13 @@ uint64_t tide__budget_room(tide_device_cache* device, tide__pool* pool) {
   const tide__device_level level = tide__budgets_measure(device, NULL, 0);
   for (const tide__tag* tag = tide__pool_tag_record(pool); tag != NULL; tag = tag->parent) {
     if (tag->budget.limit != TIDE_NO_LIMIT) {
-      room = tide__min(room, difference(tag->budget.limit, tag->reserved));
-      room = tide__min(room, sum(spare, difference(tag->budget.limit, tag->basis)));
+      room = tide__min(room, tide__difference(tag->budget.limit, tag->reserved));
+      room = tide__min(room, sum(spare, tide__difference(tag->budget.limit, tag->basis)));
     }
-    spare += difference(tag->budget.guarantee, tag->basis);
+    spare += tide__difference(tag->budget.guarantee, tag->basis);
   }
   if (level.basis == level.reserved) return room;  // no guarantee is unused
-  return tide__min(room, sum(spare, difference(device_limit(device), level.basis)));
+  return tide__min(room, sum(spare, tide__difference(device_limit(device), level.basis)));
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -90,14 +88,15 @@ uint64_t tide__budget_room(tide_device_cache* device, tide__pool* pool) {
 
 // What must go of a level that was `before`. It may stay above the limit, but what goes lowers both.
 static uint64_t too_much(uint64_t now, uint64_t before, uint64_t limit) {
-  return now > before ? difference(now, limit) : 0;
+  return now > before ? tide__difference(now, limit) : 0;
 }
 
 static tide__lack tag_lack(tide__tag* tag, const tide__tag* lowered) {
   const uint64_t limit = tag->budget.limit;
   tide__lack lack = { tag, 0 };
   if (limit == TIDE_NO_LIMIT || (!tag->is_asking && tag != lowered)) return lack;
-  lack.bytes = tide__max(difference(tag->reserved, limit), too_much(tag->basis, tag->basis_before, limit));
+  lack.bytes =
+      tide__max(tide__difference(tag->reserved, limit), too_much(tag->basis, tag->basis_before, limit));
   return lack;
 }
 
@@ -106,7 +105,8 @@ static tide__lack device_lack(tide_device_cache* device, tide__device_level befo
   const uint64_t limit = device_limit(device);
   tide__lack lack = { NULL, 0 };
   if (after.reserved == before.reserved) return lack;
-  if (tide__load_relaxed(&device->limit) != TIDE_NO_LIMIT) lack.bytes = difference(after.reserved, limit);
+  if (tide__load_relaxed(&device->limit) != TIDE_NO_LIMIT)
+    lack.bytes = tide__difference(after.reserved, limit);
   if (after.basis > after.reserved || before.basis > before.reserved) {
     lack.bytes = tide__max(lack.bytes, too_much(after.basis, before.basis, limit));
   }
@@ -140,7 +140,7 @@ tide__lack tide__budget_lack(tide_device_cache* device, const tide__want* wants,
 uint64_t tide__budget_takeable(tide__pool* pool) {
   uint64_t bytes = tide__load_relaxed(&pool->reserved_bytes);
   for (const tide__tag* tag = tide__pool_tag_record(pool); tag != NULL; tag = tag->parent) {
-    if (!tag->is_asking) bytes = tide__min(bytes, difference(tag->reserved, tag->budget.guarantee));
+    if (!tag->is_asking) bytes = tide__min(bytes, tide__difference(tag->reserved, tag->budget.guarantee));
   }
   return bytes;
 }
@@ -148,7 +148,7 @@ uint64_t tide__budget_takeable(tide__pool* pool) {
 uint64_t tide__budget_excess(tide__pool* pool) {
   uint64_t bytes = 0;
   for (const tide__tag* tag = tide__pool_tag_record(pool); tag != NULL; tag = tag->parent) {
-    bytes = tide__max(bytes, difference(tag->reserved, tag->budget.soft_limit));
+    bytes = tide__max(bytes, tide__difference(tag->reserved, tag->budget.soft_limit));
   }
   return bytes;
 }

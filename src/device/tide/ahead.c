@@ -171,13 +171,11 @@ uint64_t tide__ahead_handle_bytes(tide_device_cache* device, const tide__lane* l
 // ---------------------------------------------------------------------------------------------------
 // What there is to do
 
-static uint64_t difference(uint64_t most, uint64_t now) { return most > now ? most - now : 0; }
-
 // How much more may be reserved at all.
 static uint64_t limit_left(tide_device_cache* device) {
   const uint64_t limit = tide__load_relaxed(&device->limit);
   const uint64_t most = device->ahead.most_reserved != 0 ? device->ahead.most_reserved : UINT64_MAX;
-  return difference(tide__min(limit, most), tide__load_relaxed(&device->reserved_bytes));
+  return tide__difference(tide__min(limit, most), tide__load_relaxed(&device->reserved_bytes));
 }
 
 // How much more may be made ahead.
@@ -189,8 +187,8 @@ static uint64_t room_left(tide_device_cache* device) {
                                        device->totals.parked_bytes[TIDE_STAT_LARGE].current);
   tide__mutex_unlock(&device->totals_lock);
   const uint64_t slack = (uint64_t)((double)peak * slack_share);
-  const uint64_t left =
-      tide__min(difference(peak + slack + slack / 2, reserved), difference(slack, device->ahead.bytes));
+  const uint64_t left = tide__min(tide__difference(peak + slack + slack / 2, reserved),
+                                  tide__difference(slack, device->ahead.bytes));
   return tide__min(left, limit_left(device));
 }
 
@@ -206,7 +204,7 @@ static uint64_t memo_room(tide_device_cache* device) {
     memo->is_measured = true;
     if (tide_machine_memory_info(device->machine, device->index, &free_bytes, &total_bytes) != TIDE_OK)
       tide__error_restore(&before);
-    memo->left = difference(free_bytes, total_bytes / MARGIN_PARTS);
+    memo->left = tide__difference(free_bytes, total_bytes / MARGIN_PARTS);
   }
   return tide__min(memo->left, limit_left(device));
 }
@@ -280,7 +278,7 @@ static void count(tide_device_cache* device, uint64_t begin_ns, bool is_made) {
   const uint64_t end_ns = clock_ns(device);
   tide__mutex_lock(&device->totals_lock);
   device->totals.num_ahead_handles += is_made;
-  device->totals.ahead_ns += (int64_t)difference(end_ns, begin_ns);
+  device->totals.ahead_ns += (int64_t)tide__difference(end_ns, begin_ns);
   tide__mutex_unlock(&device->totals_lock);
 }
 
@@ -317,7 +315,7 @@ static void memo_note(tide_device_cache* device, const tide__segment* segment, u
 static void memo_expire(tide_device_cache* device, const tide__call_context* context) {
   const tide__memo* const memo = device->ahead.memo;
   if (memo == NULL || memo->used_ns == 0) return;
-  if (difference(clock_ns(device), memo->used_ns) >= MEMO_PATIENCE_NS) give_all(device, context);
+  if (tide__difference(clock_ns(device), memo->used_ns) >= MEMO_PATIENCE_NS) give_all(device, context);
 }
 
 // After a failure nothing is made, until a home grows again.

@@ -21,9 +21,9 @@
 // because the memory that a graph was captured with must stay where it is.
 #include "device/segment/virtual.h"
 #include "device/tide/giving.h"
+#include "device/tide/growth.h"
 #include "device/tide/hurry.h"
 #include "device/tide/lasting.h"
-#include "device/tide/pace.h"
 #include "device/tide/parking.h"
 #include "device/tide/tide.h"
 
@@ -45,156 +45,6 @@ static bool tide_splits(const tide__request* request, const tide__block* block) 
   return block->bytes - request->rounded >= TIDE__GRAIN;
 }
 
-// Large blocks: what is handed out, the highest that ever was at once, with this request, and what is
-// reserved. Parked memory counts as if it were there, because its blocks do; memory that was made ahead as if
-// it were not.
-typedef struct tide_level {
-  uint64_t active;
-  uint64_t peak;
-  uint64_t reserved;
-  uint64_t served;  // requests so far
-} tide_level;
-
-// Exact for one thread; of others the last few changes may be missing, because asking them all would stop
-// them. Small blocks are left out: how they are cached is not to decide where large ones lie.
-static tide_level level_with(const tide__request* request) {
-  tide_device_cache* const device = request->device;
-  const uint64_t more = request->kind == TIDE__LARGE ? request->rounded : 0;
-  tide__tcache_settle_own(device);
-  tide__mutex_lock(&device->totals_lock);
-  const tide_device_stats* const totals = &device->totals;
-  const uint64_t active = tide__totals_large(device, 0);
-  const uint64_t reserved = (uint64_t)(totals->reserved_bytes[TIDE_STAT_LARGE].current +
-                                       totals->parked_bytes[TIDE_STAT_LARGE].current) -
-                            device->ahead.bytes;
-  const uint64_t peak = tide__max(device->peak_large, active + more);
-  const tide_level level = { active, peak, reserved, device->served[TIDE__LARGE] };
-  tide__mutex_unlock(&device->totals_lock);
-  return level;
-}
-
-// The peak rises when a request is served: one that fails changes no later decision.
-static void peak_raise(const tide__request* request) {
-  tide_device_cache* const device = request->device;
-  if (request->kind != TIDE__LARGE) return;
-  tide__mutex_lock(&device->totals_lock);
-  const uint64_t active = tide__totals_large(device, 0) + request->rounded;
-  device->peak_large = tide__max(device->peak_large, active);
-  tide__mutex_unlock(&device->totals_lock);
-}
-
-static uint64_t difference(uint64_t most, uint64_t now) { return most > now ? most - now : 0; }
-
-// In a small program each stream may have a few idle handles, so that streams need not share memory all the
-// time. Of many streams most are gone, or do little.
-enum { IDLE_LANES_MOST = 16 };
-
-// How much more memory may be made for that; 0 where this is less than the slack.
-static uint64_t idle_left(const tide__request* request, const tide_level* level, uint64_t slack) {
-  tide_device_cache* const device = request->device;
-  tide__mutex_lock(&device->pools_lock);
-  const uint64_t lanes = tide__min(request->pool->lane_count, IDLE_LANES_MOST);
-  tide__mutex_unlock(&device->pools_lock);
-  const uint64_t most = lanes * request->options->tide_idle_handles * tide__home_unit(device);
-  return most > slack ? difference(level->active + request->rounded + most, level->reserved) : 0;
-}
-
-// With a memo, the peak of the last run decides as well: before the first handle is made ahead, a request
-// makes its own.
-static tide__handle_sizes growth_handles(const tide__request* request, uint64_t peak) {
-  if (request->kind == TIDE__SMALL) return tide__handles_of(tide__home_unit(request->device));
-  tide__handle_sizes sizes = tide__handle_sizes_for(request, peak);
-  sizes.least = tide__max(sizes.least, tide__ahead_handle_bytes(request->device, request->lane));
-  sizes.most = tide__max(sizes.most, sizes.least);
-  return sizes;
-}
-
-// Chooses the handles before the first new memory: most requests are served without.
-static void growth_choose(const tide__request* request, tide__growth* growth) {
-  if (growth->handles.least == 0) growth->handles = growth_handles(request, growth->peak);
-}
-
-// How much more may be reserved for a request: under the limit of the device, and by the budgets of tags.
-static uint64_t limit_left(const tide__request* request) {
-  tide_device_cache* const device = request->device;
-  const uint64_t limit = tide__load_relaxed(&device->limit);
-  const uint64_t left = difference(limit, tide__load_relaxed(&device->reserved_bytes));
-  return tide__min(limit == TIDE_NO_LIMIT ? UINT64_MAX : left, tide__budget_room(device, request->pool));
-}
-
-// How much may be reserved above the peak, as a fraction of it.
-static double slack_of(const tide__request* request) {
-  return tide__is_hurried(request) ? request->options->tide_most_slack : request->options->tide_slack;
-}
-
-// A handle that is made in a hurry is such a part of what may be reserved above the peak.
-enum { HURRY_PARTS = 15 };
-
-// Large handles, unless there is no memory for that.
-static void growth_hurry(const tide__request* request, uint64_t slack, tide__growth* growth) {
-  const uint64_t unit = tide__home_unit(request->device);
-  growth_choose(request, growth);
-  const uint64_t bytes = tide__max(growth->handles.least, slack / HURRY_PARTS / unit * unit);
-  if (tide__round_up(request->rounded, bytes) > growth->limit_left) return;
-  growth->handles = tide__handles_of(bytes);
-  growth->unit = bytes;
-}
-
-// Would new memory within the second slack serve the request, so that no stream has to wait?
-static bool growth_would_do(const tide__request* request, const tide_level* level) {
-  tide_device_cache* const device = request->device;
-  const double slack = slack_of(request) + request->options->tide_wait_slack;
-  const uint64_t left = difference(level->peak + (uint64_t)((double)level->peak * slack), level->reserved);
-  const uint64_t needed = tide__round_up(request->rounded, tide__home_unit(device));
-  return request->options->tide_wait_slack > 0 && needed <= tide__min(left, limit_left(request));
-}
-
-// How a request treats the work of other streams.
-typedef enum patience { WAITS, AVOIDS_WAITS } patience;
-
-// Polls the marks of the other streams. May the request's stream wait for them, where that helps?
-static bool can_wait_for_others(const tide__request* request, const tide_level* level, patience how,
-                                bool* out_avoids) {
-  const bool can_wait = tide__marks_poll(request->device, request->lane) &&
-                        tide__marks_can_wait(request->device, request->lane);
-  *out_avoids = can_wait && how == AVOIDS_WAITS && growth_would_do(request, level);
-  return can_wait && !*out_avoids;
-}
-
-// Notes how fast the peak grows. Where there is a limit, that changes nothing: then memory counts more than
-// time.
-static tide__pace pace_at(const tide__request* request, const tide_level* level) {
-  tide_device_cache* const device = request->device;
-  if (request->kind == TIDE__LARGE) tide__pace_note(&device->pace, level->served, level->peak);
-  const tide__pace none = { 0 };
-  return tide__load_relaxed(&device->limit) == TIDE_NO_LIMIT ? device->pace : none;
-}
-
-// A limit that memory made ahead would come up against is not in the way: that goes first.
-static tide__growth growth_of(const tide__request* request, patience how) {
-  tide_device_cache* const device = request->device;
-  if (device->ahead.bytes > 0 &&
-      limit_left(request) < tide__round_up(request->rounded, tide__home_unit(device)))
-    (void)tide__ahead_give(device, &request->context);
-  const tide_level level = level_with(request);
-  if (tide__is_hurried(request)) (void)tide__stitch_begin(request);
-  const tide__pace pace = pace_at(request, &level);
-  const uint64_t slack = tide__max((uint64_t)((double)level.peak * slack_of(request)),
-                                   tide__pace_slack(&pace, level.peak, request->options->tide_slack));
-  const uint64_t unit = tide__home_unit(device);
-  tide__growth growth = {
-    .look = ++device->looks,
-    .peak = tide__pace_peak(&pace, level.peak),
-    .unit = unit,
-    .slack_left = difference(level.peak + slack, level.reserved),
-    .idle_left = idle_left(request, &level, slack),
-    .limit_left = limit_left(request),
-  };
-  if (tide__is_hurried(request)) growth_hurry(request, slack, &growth);
-  growth.can_wait = can_wait_for_others(request, &level, how, &growth.avoids_waits);
-  return growth;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Idle memory at home
 
@@ -203,8 +53,8 @@ static bool tide_is_ready_locked(const tide__request* request, const tide__block
 }
 
 // Is at least half of the most that was ever handed out in use? If so when blocks that last are requested,
-// they are most of the memory. Exact for one thread, like level_with(): reading statistics, which adds the
-// tally to the totals, must not decide where a block lies.
+// they are most of the memory. Exact for one thread, as in growth.c: reading statistics, which adds the tally
+// to the totals, must not decide where a block lies.
 static bool half_is_in_use(tide_device_cache* device, const tide__tally* tally) {
   const tide__count* const own = &tally->items[TIDE__TALLY_BYTES].sides[TIDE__LARGE];
   tide__mutex_lock(&device->totals_lock);
@@ -262,12 +112,11 @@ static tide_status block_fit(const tide__request* request, tide__block** inout) 
 }
 
 // On failure, and if another stream cannot be waited for, the block is idle again and NULL.
-static tide_status prepare_at_gate(tide__request* request, patience how, tide__block** inout) {
+static tide_status prepare_at_gate(tide__request* request, tide__patience how, tide__block** inout) {
   bool is_ready = false;
   bool avoids = false;
   if ((*inout)->segment->home == NULL) return TIDE_OK;
-  const tide_level level = level_with(request);
-  const bool can_wait = can_wait_for_others(request, &level, how, &avoids);
+  const bool can_wait = tide__growth_can_wait(request, how, &avoids);
   tide_status status = tide__pool_open(request);
   if (status == TIDE_OK) status = block_fit(request, inout);
   if (status == TIDE_OK) status = tide__home_prepare(request->device, *inout, can_wait, &is_ready);
@@ -285,8 +134,8 @@ static tide_status or_none(tide_status status) { return status == TIDE_ERR_NO_ME
 // Where there is no memory to bring a parked pool back with the block, the ladder may find some without it.
 static tide_status tide_prepare(tide__request* request, tide__block** inout) {
   (void)tide__gate_enter(request->device);
-  const tide_status status = prepare_at_gate(request, AVOIDS_WAITS, inout);
-  if (*inout != NULL) peak_raise(request);
+  const tide_status status = prepare_at_gate(request, TIDE__AVOIDS_WAITS, inout);
+  if (*inout != NULL) tide__growth_served(request);
   tide__gate_leave(request->device);
   return or_none(status);
 }
@@ -294,13 +143,13 @@ static tide_status tide_prepare(tide__request* request, tide__block** inout) {
 // ---------------------------------------------------------------------------------------------------
 // The ladder
 
-static tide_status search_with(tide__request* request, patience how, tide__block** out) {
+static tide_status search_with(tide__request* request, tide__patience how, tide__block** out) {
   TIDE_TRY(tide__request_choose(request, out));
   return *out != NULL ? prepare_at_gate(request, how, out) : TIDE_OK;
 }
 
 static tide_status tide_search(tide__request* request, tide__block** out) {
-  return search_with(request, AVOIDS_WAITS, out);
+  return search_with(request, TIDE__AVOIDS_WAITS, out);
 }
 
 // Empties the thread caches, and cuts off what blocks have beyond their requests.
@@ -331,18 +180,19 @@ static tide_status flush_if_due(tide__request* request, tide__block** out) {
 // and other threads may have used up what the limit allows.
 static tide_status grow(tide__request* request, tide__growth* growth, uint64_t most, tide__block** out) {
   TIDE_TRY(tide__pool_open(request));
-  growth_choose(request, growth);
-  tide_status status = tide__home_grow(request, growth, tide__min(most, limit_left(request)), out);
+  tide__growth_choose(request, growth);
+  tide_status status = tide__home_grow(request, growth, tide__min(most, tide__growth_limit(request)), out);
   if (status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context))
-    status = tide__home_grow(request, growth, tide__min(most, limit_left(request)), out);
+    status = tide__home_grow(request, growth, tide__min(most, tide__growth_limit(request)), out);
   TIDE_TRY(or_none(status));
-  return *out != NULL ? prepare_at_gate(request, growth->can_wait ? WAITS : AVOIDS_WAITS, out) : TIDE_OK;
+  return *out != NULL ? prepare_at_gate(request, growth->can_wait ? TIDE__WAITS : TIDE__AVOIDS_WAITS, out)
+                      : TIDE_OK;
 }
 
 // Makes memory in large handles, in the place of small ones that are idle.
 static tide_status recast(tide__request* request, tide__growth* growth, tide__block** out) {
   const uint64_t most = tide__min(growth->slack_left, growth->limit_left);
-  const uint64_t missing = difference(tide__round_up(request->rounded, growth->unit), most);
+  const uint64_t missing = tide__difference(tide__round_up(request->rounded, growth->unit), most);
   if (missing == 0 || !tide__recast(request, growth->unit, missing)) return TIDE_OK;
   return grow(request, growth, most + missing, out);
 }
@@ -350,15 +200,16 @@ static tide_status recast(tide__request* request, tide__growth* growth, tide__bl
 static tide_status stitch(tide__request* request, tide__growth* growth, tide__block** out) {
   if (tide__is_hurried(request)) TIDE_TRY(recast(request, growth, out));
   if (*out != NULL) return TIDE_OK;
-  growth->limit_left = limit_left(request);
-  growth_choose(request, growth);
+  growth->limit_left = tide__growth_limit(request);
+  tide__growth_choose(request, growth);
   tide_status status = tide__view_make(request, growth, out);
   if (status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context)) {
-    growth->limit_left = limit_left(request);
+    growth->limit_left = tide__growth_limit(request);
     status = tide__view_make(request, growth, out);
   }
   TIDE_TRY(status);
-  return *out != NULL ? prepare_at_gate(request, growth->can_wait ? WAITS : AVOIDS_WAITS, out) : TIDE_OK;
+  return *out != NULL ? prepare_at_gate(request, growth->can_wait ? TIDE__WAITS : TIDE__AVOIDS_WAITS, out)
+                      : TIDE_OK;
 }
 
 // Stitches, if there is time for it; else makes memory as far as the limit allows.
@@ -435,15 +286,15 @@ static tide_status make_or_wait(tide__request* request, tide__growth* growth, ti
     if (reserved_large(device) > before + growth->slack_left) TIDE__COUNT(device, num_waits_avoided);
     return TIDE_OK;
   }
-  TIDE_TRY(search_with(request, WAITS, out));
+  TIDE_TRY(search_with(request, TIDE__WAITS, out));
   if (*out != NULL) return TIDE_OK;
-  tide__growth patient = growth_of(request, WAITS);
+  tide__growth patient = tide__growth_of(request, TIDE__WAITS);
   return make(request, &patient, out);
 }
 
 static tide_status rung_make(tide__request* request, tide__block** out) {
   if (request->rounded > request->device->total_bytes) return TIDE_OK;
-  tide__growth growth = growth_of(request, AVOIDS_WAITS);
+  tide__growth growth = tide__growth_of(request, TIDE__AVOIDS_WAITS);
   tide__stuck_retry(request->device);
   return growth.avoids_waits ? make_or_wait(request, &growth, out) : make(request, &growth, out);
 }
@@ -555,7 +406,7 @@ static tide_status tide_climb(tide__request* request, tide__block** out) {
   if (status == TIDE_OK && *out == NULL) status = rung_make(request, out);
   if (status == TIDE_OK && *out == NULL) status = rungs_climb(request, out);
   if (status == TIDE_ERR_NO_MEMORY) tide__oom_note_budgets(request);
-  if (*out != NULL) peak_raise(request);
+  if (*out != NULL) tide__growth_served(request);
   else request->device->pace = pace;
   tide__ahead_go_on(request->device, &request->context);
   tide__gate_leave(request->device);
