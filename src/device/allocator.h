@@ -78,11 +78,18 @@ enum { TIDE__HANDLE_USERS = 4 };
 // Physical memory of the policy `tide`. It has a place in its home, where it is mapped at once or later, when
 // needed. It may also be mapped in any number of views; making a view unmaps nothing.
 typedef struct tide__handle {
-  // The first cache line: what a search for idle memory touches.
+  // The first cache line: what surveys of idle memory, and most searches of views, touch.
   uint64_t address;  // at home
   uint64_t bytes;
+  // What is idle, whoever may use it. A survey brings it up to date, with the gate and the lane's lock.
+  uint64_t idle_prefix;
+  uint64_t idle_suffix;
+  uint64_t idle_inner;
+  tide__block* prefix_hole;  // the idle block at its beginning; NULL: none
+  tide__block* suffix_hole;  // the one at its end
+  tide__block* inner_hole;   // the largest one that touches neither
+  // The second: what the request of the survey with this number may use: see tide__survey.
   struct tide__segment* home;
-  // What the request of the survey with this number may use: see tide__survey.
   uint64_t survey;
   uint64_t prefix;    // idle bytes at its beginning
   uint64_t suffix;    // idle bytes at its end
@@ -90,19 +97,12 @@ typedef struct tide__handle {
   bool suffix_waits;  // the same for its end
   bool is_mapped;     // at home; changes with the gate and the lock of the home's lane
   bool is_odd;        // not mapped at home, or other lanes may still use it; under that lock, like
+  bool is_shared;     // another process may use it: not lent until it is wholly idle; with the gate
   uint64_t crowd;     // number of the crowd it was in last; 0: none: see marks.c
-  // What is idle, whoever may use it. A survey brings it up to date, with the gate and the lane's lock.
-  uint64_t idle_prefix;
-  uint64_t idle_suffix;
-  uint64_t idle_inner;
-  tide__block* prefix_hole;         // the idle block at its beginning; NULL: none
-  tide__block* suffix_hole;         // the one at its end
-  tide__block* inner_hole;          // the largest one that touches neither
   struct tide__view_place* places;  // in views; with the gate
   struct tide__handle* next_idle;
   tide_physical physical;  // owned
   tide__user users[TIDE__HANDLE_USERS];
-  bool is_shared;  // another process may use it: not lent until it is wholly idle; with the gate
 } tide__handle;
 
 // A survey of the idle memory that a request may use. It holds as long as no idle block comes or goes. It
@@ -132,6 +132,12 @@ typedef struct tide__span {
   uint64_t offset;
 } tide__span;
 
+// Records for blocks to come.
+typedef struct tide__spares {
+  tide__block* first;  // by heap_next
+  size_t count;
+} tide__spares;
+
 // What is known about large blocks of one size, or of some that share a place: see tide/lasting.h.
 typedef struct tide__size {
   uint64_t bytes;     // handed out now
@@ -154,6 +160,7 @@ typedef struct tide__home {
   struct tide__segment* segment;
   tide__block* top;        // the last block; NULL when the addresses are used up
   tide__handle** handles;  // owned, by address; they change with the gate and the lane's lock
+  uint64_t* ends;  // owned; where each of them ends, for a search that touches little memory; likewise
   size_t count;
   size_t capacity;
   uint64_t* idle_bits;  // owned; which of them had idle memory at an end, at the last survey; with the gate
@@ -202,6 +209,8 @@ typedef struct tide__view_place {
   struct tide__view* view;
   struct tide__view_place* next;
   struct tide__view_place** link;  // what points to it
+  struct tide__view_list* list;    // that the view is in; NULL: in none
+  size_t entry;                    // its place there
 } tide__view_place;
 
 // The part of a segment that is a view: handles mapped one after another, in any order.
@@ -210,27 +219,33 @@ typedef struct tide__view {
   tide__handle** handles;      // owned; NULL where one was given back, or is not mapped yet
   uint64_t* offsets;           // owned
   tide__view_place* places;    // owned; of each handle
-  size_t entry;                // its place in the list of its lane; SIZE_MAX: none; with the gate
+  size_t entry;  // its place in the list of its lane; SIZE_MAX: none; with the gate, as in `places`
   size_t count;
   const tide__handle* middle;  // the handle in the middle of its bytes; only if it is not broken
   uint32_t live;               // blocks in it; under the lane's lock
   bool is_broken;              // a handle is missing, or the view is retired: it serves no more requests
   bool is_retired;             // it is unmapped when its last use has passed; with the gate
   bool is_ahead;               // it was made ahead, and serves no request yet; likewise
-  bool has_grown;              // more of its memory is idle than its entry knows; with the gate, like
-  struct tide__view* next_grown;
   struct tide__segment* segment;
   tide__link order;   // among the views of the device, or the retired ones of its lane; with the gate
   uint64_t last_use;  // stamp of the last release of a block in it; under the lane's lock
   uint64_t turns;     // entries about segments when that was reported to observers; likewise
 } tide__view;
 
-// What a search for a view has to know first.
+// The views of a lane that serve requests, in the order they were made: see tide/view_list.h. With the gate.
 typedef struct tide__view_entry {
-  uint64_t most_idle;  // no run of idle memory in it was longer at the last survey; 0: the entry is empty
   uint64_t bytes;
-  struct tide__segment* segment;  // the view's
+  tide__view* view;  // NULL: the entry is empty
 } tide__view_entry;
+typedef struct tide__view_list {
+  tide__view_entry* entries;  // owned
+  // Owned; of each entry, in units of TIDE__GRAIN: no run of idle memory in the view was longer at the last
+  // survey. 0: the entry is empty. Apart from the entries, because a search reads all of them.
+  int32_t* bounds;
+  size_t count;
+  size_t entry_capacity;
+  size_t bound_capacity;
+} tide__view_list;
 
 struct tide__mapping;
 
@@ -320,16 +335,13 @@ typedef struct tide__lane {
   tide__block* spares;  // records for blocks to come
   tide__use* spare_uses;
   tide__tally tally;
-  uint32_t number;                 // lanes of a pool are numbered in the order in which they are made
-  tide__segment* homes[2];         // the newest of each kind, or NULL; they change with the gate and the lock
-  size_t view_count;               // with the gate, like
-  tide__view_entry* view_entries;  // owned; of views that serve requests, in the order they were made
-  size_t view_entry_count;
-  size_t view_entry_capacity;
-  struct tide__view* grown;  // views whose entries do not know of all idle memory, by next_grown
-  tide__link retired;        // views, in the order they were made
-  bool is_held;              // locked together with other lanes by the thread that has the gate; likewise
-  uint64_t wanted;           // the mark of this lane that another lane is about to wait for; likewise
+  uint32_t number;          // lanes of a pool are numbered in the order in which they are made
+  tide__segment* homes[2];  // the newest of each kind, or NULL; they change with the gate and the lock
+  size_t view_count;        // with the gate, like
+  tide__view_list views;    // those that serve requests
+  tide__link retired;       // views, in the order they were made
+  bool is_held;             // locked together with other lanes by the thread that has the gate; likewise
+  uint64_t wanted;          // the mark of this lane that another lane is about to wait for; likewise
   tide__marks marks;
   tide__atomic_u32 makes_marks;  // large blocks get a mark when they are released
   tide__atomic_u32 is_closed;    // the stream is gone: it is not called, and no request finds the lane
@@ -540,6 +552,7 @@ struct tide_device_cache {
   tide__link homes;              // of the policy `tide`, for large blocks, by age
   tide__ahead_memory ahead;      // of these homes
   tide__survey survey;           // the last one
+  tide__spares spares;           // that no gathering of idle memory has at present: see tide/pieces.h
   uint64_t looks;                // for which surveys were made so far
   tide__pace pace;               // of the peak of large blocks
   tide__link views;              // without retired ones; those that were not used for longest come first

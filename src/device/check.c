@@ -126,6 +126,8 @@ static int block_check_home(const tide__segment* segment, const tide__block* blo
   uint64_t covered = 0;
   for (size_t i = 0; i < segment->home->count; i++) {
     const tide__handle* const handle = segment->home->handles[i];
+    CHECK(segment->home->ends[i] == handle->address + handle->bytes, 11,
+          "the end of handle %zu is noted wrongly", i);
     const uint64_t from = tide__max(handle->address, block->address);
     const uint64_t to = tide__min(handle->address + handle->bytes, tide__block_end(block));
     if (from < to) covered += to - from;
@@ -139,29 +141,39 @@ static int block_check_home(const tide__segment* segment, const tide__block* blo
 }
 
 // Has no view a longer run of idle memory than its entry says?
-static int view_check_idle(const tide__view_entry* entry) {
-  const tide__view* const view = entry->segment->view;
+static int view_check_idle(const tide__view_list* list, size_t entry) {
+  const tide__view* const view = list->entries[entry].view;
+  const uint64_t most = tide__view_bytes(list->bounds[entry]);
   uint64_t run = 0;
-  if (view->has_grown) return 0;
   for (size_t i = 0; i < view->count; i++) {
     run += view->handles[i]->idle_prefix;
-    CHECK(run <= entry->most_idle, 11, "a run of %llu idle bytes, where at most %llu are expected",
-          (unsigned long long)run, (unsigned long long)entry->most_idle);
-    CHECK(view->handles[i]->idle_inner <= entry->most_idle, 11, "a hole of %llu idle bytes is not expected",
+    CHECK(run <= most, 11, "a run of %llu idle bytes, where at most %llu are expected",
+          (unsigned long long)run, (unsigned long long)most);
+    CHECK(view->handles[i]->idle_inner <= most, 11, "a hole of %llu idle bytes is not expected",
           (unsigned long long)view->handles[i]->idle_inner);
     if (view->handles[i]->idle_prefix < view->handles[i]->bytes) run = view->handles[i]->idle_suffix;
   }
-  return run <= entry->most_idle ? 0 : BROKEN(11, "a longer run of idle bytes than expected");
+  return run <= most ? 0 : BROKEN(11, "a longer run of idle bytes than expected");
+}
+
+// Do the handles of a view find it in the list of its lane?
+static int view_check_places(const tide__lane* lane, const tide__view* view) {
+  for (size_t i = 0; i < view->count; i++) {
+    const tide__view_place* const place = &view->places[i];
+    CHECK(place->view == view && place->list == &lane->views && place->entry == view->entry, 11,
+          "handle %zu does not find its view", i);
+  }
+  return 0;
 }
 
 static int lane_check_views(const tide__lane* lane) {
   size_t count = 0;
-  for (size_t i = 0; i < lane->view_entry_count; i++) {
-    const tide__view_entry* const entry = &lane->view_entries[i];
-    if (entry->segment == NULL) continue;
-    CHECK(tide__view_entry_of(entry->segment) == entry && !entry->segment->view->is_broken, 11,
-          "a wrong entry of a view");
-    CHECK_ALL(view_check_idle(entry));
+  for (size_t i = 0; i < lane->views.count; i++) {
+    const tide__view* const view = lane->views.entries[i].view;
+    if (view == NULL) continue;
+    CHECK(view->entry == i && !view->is_broken, 11, "a wrong entry of a view");
+    CHECK_ALL(view_check_places(lane, view));
+    CHECK_ALL(view_check_idle(&lane->views, i));
     count++;
   }
   CHECK(count <= lane->view_count, 11, "%zu entries of %zu views", count, lane->view_count);

@@ -965,6 +965,20 @@ DEVICE_TEST_OVER(test_tide__few_questions_find_the_marks_that_have_passed, tide_
   T_LE(questions(m) - full, 24);
 }
 
+// Each request is larger than all holes, so that it looks for memory of other streams. Whether its own stream's
+// marks have passed is of no use to it.
+DEVICE_TEST_OVER(test_tide__a_request_asks_little_about_its_own_stream, tide_dry) {
+  const tide_stream a = known_new(m, d);
+  (void)known_new(m, d);
+  const uint64_t asked = questions(m);
+  const uint64_t marked = records(m);
+
+  for (size_t i = 1; i <= 64; ++i) give(d, take(d, a, i * 4 * MIB));
+
+  T_EQ(records(m) - marked, 64);
+  T_LE(questions(m) - asked, 16);
+}
+
 // Other code captures a stream in the strictest mode, while memory moves between two others.
 ORDER_TEST(test_tide__marks_do_not_break_captures_of_others) {
   const tide_stream a = known_new(m, d);

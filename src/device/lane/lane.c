@@ -113,7 +113,9 @@ void tide__lane_fini(tide_device_cache* device, tide__lane* lane) {
   for (int i = 0; i < 2; i++) tide__bins_fini(&lane->free_index[i].bins, device->heap);
   marks_fini(device, &lane->marks);
   tide__heap_release(device->heap, lane->waited, lane->waited_count, sizeof *lane->waited);
-  tide__heap_release(device->heap, lane->view_entries, lane->view_entry_capacity, sizeof *lane->view_entries);
+  tide__view_list* const views = &lane->views;
+  tide__heap_release(device->heap, views->entries, views->entry_capacity, sizeof *views->entries);
+  tide__heap_release(device->heap, views->bounds, views->bound_capacity, sizeof *views->bounds);
   tide__mutex_fini(&lane->lock);
   tide__heap_release(device->heap, lane, 1, sizeof *lane);
 }

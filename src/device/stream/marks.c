@@ -19,7 +19,7 @@
 
 #include "device/stream/stream.h"
 
-enum { MARKS_AT_FIRST = 64, MARKS_MOST = 1024 };
+enum { MARKS_AT_FIRST = 64, MARKS_MOST = 1024, OWN_MARKS_MOST = 16 };
 
 // One thread at a time has the turn: so the marks of a lane are recorded in the order of their numbers, and
 // the machine is called without a lock.
@@ -233,6 +233,14 @@ static void lane_mark_for(tide_device_cache* device, tide__lane* lane, tide__lan
   if (*can_be_of_all) (void)mark_make(device, lane, true);
 }
 
+// Asking costs the machine more than a mark. A request waits for none of its own stream, so of these a few may
+// be left.
+static bool lane_is_asked(const tide__lane* lane, const tide__lane* own) {
+  const tide__marks* const marks = &lane->marks;
+  const uint64_t left = tide__load_relaxed(&marks->made) - tide__load_relaxed(&marks->passed);
+  return lane != own || left >= OWN_MARKS_MOST || tide__load_relaxed(&lane->makes_marks) == 0;
+}
+
 bool tide__marks_poll(tide_device_cache* device, tide__lane* own) {
   int can_be_of_all = -1;
   const uint64_t crowds = tide__load_acquire(&device->crowds);  // pairs with handle_crowd_locked
@@ -241,7 +249,7 @@ bool tide__marks_poll(tide_device_cache* device, tide__lane* own) {
   tide__lane* lane = tide__lane_next(device, own->pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, own->pool, lane)) {
     lane_mark_for(device, lane, own, &can_be_of_all);
-    marks_poll(device, lane);
+    if (lane_is_asked(lane, own)) marks_poll(device, lane);
     is_any_left = is_any_left || (lane != own && marks_are_left(&lane->marks));
     is_crowd_over = is_crowd_over && tide__stamp_has_passed(lane, tide__load_relaxed(&lane->crowd_stamp));
   }

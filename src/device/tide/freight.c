@@ -236,7 +236,7 @@ static size_t home_settle_locked(tide__freight* freight, const tide__freight_hom
     handle->is_mapped = handle->physical != NULL && !stays_parked;
     tide__handle_note_locked(freight->device, handle);
     own->handles[k] = own->handles[kept];
-    own->handles[kept++] = handle;
+    tide__home_put_handle_locked(own, kept++, handle);
   }
   own->count = kept;
   return home->parcel_count - kept;

@@ -96,8 +96,10 @@ static void handle_survey_locked(tide__handle* handle, tide__block* block) {
     handle->suffix_hole = is_idle ? block : NULL;
   }
   if (inner > 0 || to - from < handle->bytes) handle_survey_inner_locked(handle, block);
-  if (handle->idle_prefix > prefix || handle->idle_suffix > suffix || handle->idle_inner > inner)
-    tide__view_places_grow(handle);
+  if (handle->idle_prefix > prefix || handle->idle_suffix > suffix || handle->idle_inner > inner) {
+    const uint64_t more = tide__difference(handle->idle_prefix, prefix);
+    tide__view_places_grow(handle, tide__max(more, tide__difference(handle->idle_suffix, suffix)));
+  }
 }
 
 static void home_set_idle_bit_locked(const tide__home* home, size_t index, bool is_set) {
@@ -140,6 +142,11 @@ void tide__home_survey_locked(const tide__segment* segment) {
   home->is_noting = true;
 }
 
+static void home_release_arrays(tide_device_cache* device, const tide__home* home) {
+  tide__heap_release(device->heap, home->handles, home->capacity, sizeof *home->handles);
+  tide__heap_release(device->heap, home->ends, home->capacity, sizeof *home->ends);
+}
+
 // Makes room for `count` more handles in a home.
 tide_status tide__home_make_room(tide_device_cache* device, tide__segment* segment, size_t count) {
   tide__home* const home = segment->home;
@@ -148,16 +155,22 @@ tide_status tide__home_make_room(tide_device_cache* device, tide__segment* segme
                TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", home->count + count);
   if (home->count + count <= home->capacity) return TIDE_OK;
   const size_t capacity = tide__max(home->count + count, home->capacity * 2);
-  tide__handle** const grown = tide__heap_alloc(device->heap, capacity, sizeof *grown);
-  TIDE_REQUIRE(grown != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", capacity);
-  tide__handle** const before = home->handles;
-  const size_t before_capacity = home->capacity;
+  const tide__home before = *home;
+  tide__handle** const handles = tide__heap_alloc(device->heap, capacity, sizeof *handles);
+  uint64_t* const ends = tide__heap_alloc(device->heap, capacity, sizeof *ends);
+  if (handles == NULL || ends == NULL) {
+    tide__heap_release(device->heap, handles, capacity, sizeof *handles);
+    tide__heap_release(device->heap, ends, capacity, sizeof *ends);
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", capacity);
+  }
   tide__mutex_lock(&segment->lane->lock);
-  if (home->count > 0) memcpy(grown, before, home->count * sizeof *grown);
-  home->handles = grown;
+  if (home->count > 0) memcpy(handles, home->handles, home->count * sizeof *handles);
+  if (home->count > 0) memcpy(ends, home->ends, home->count * sizeof *ends);
+  home->handles = handles;
+  home->ends = ends;
   home->capacity = capacity;
   tide__mutex_unlock(&segment->lane->lock);
-  tide__heap_release(device->heap, before, before_capacity, sizeof *before);
+  home_release_arrays(device, &before);
   return TIDE_OK;
 }
 
@@ -170,7 +183,7 @@ void tide__home_add_handles_locked(tide_device_cache* device, tide__segment* seg
     handle->home = segment;
     handle->is_mapped = is_mapped;
     home_set_idle_bit_locked(home, home->count, false);
-    home->handles[home->count++] = handle;
+    tide__home_put_handle_locked(home, home->count++, handle);
     tide__handle_note_locked(device, handle);
     address += handle->bytes;
   }
@@ -204,7 +217,7 @@ static void home_piece_used_locked(tide_device_cache* device, tide__block* piece
 static void home_free(tide_device_cache* device, tide__home* home) {
   if (home == NULL) return;
   tide__heap_release(device->heap, home->sizes, 1, sizeof *home->sizes);
-  tide__heap_release(device->heap, home->handles, home->capacity, sizeof *home->handles);
+  home_release_arrays(device, home);
   tide__heap_release(device->heap, home->idle_bits, home->idle_capacity, sizeof *home->idle_bits);
   tide__heap_release(device->heap, home, 1, sizeof *home);
 }

@@ -12,12 +12,17 @@ static inline uint64_t tide__handle_end(const tide__handle* handle) {
   return handle->address + handle->bytes;
 }
 
+static inline void tide__home_put_handle_locked(tide__home* home, size_t index, tide__handle* handle) {
+  home->handles[index] = handle;
+  home->ends[index] = tide__handle_end(handle);
+}
+
 // The index of the first handle that ends after an address, if it is from `low` to `high`.
 static inline size_t tide__handle_index_between(const tide__home* home, size_t low, size_t high,
                                                 uint64_t address) {
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
-    if (tide__handle_end(home->handles[middle]) <= address) low = middle + 1;
+    if (home->ends[middle] <= address) low = middle + 1;
     else high = middle;
   }
   return low;
@@ -30,7 +35,7 @@ static inline size_t tide__handle_index_at(const tide__home* home, uint64_t addr
 // The same if it is probably not far behind `low`, and not before.
 static inline size_t tide__handle_index_from(const tide__home* home, size_t low, uint64_t address) {
   size_t high = low;
-  for (size_t step = 1; high < home->count && tide__handle_end(home->handles[high]) <= address; step *= 2) {
+  for (size_t step = 1; high < home->count && home->ends[high] <= address; step *= 2) {
     low = high + 1;
     high += step;
   }

@@ -46,9 +46,9 @@ void tide__home_remove_handle(tide_device_cache* device, tide__segment* segment,
   tide__handle* const handle = home->handles[index];
   tide__mutex_lock(&segment->lane->lock);
   if (handle->is_odd) home->odd_count--;
-  memmove(&home->handles[index], &home->handles[index + 1],
-          (home->count - index - 1) * sizeof *home->handles);
-  home->count--;
+  const size_t behind = --home->count - index;
+  memmove(&home->handles[index], &home->handles[index + 1], behind * sizeof *home->handles);
+  memmove(&home->ends[index], &home->ends[index + 1], behind * sizeof *home->ends);
   tide__notes_stop_locked(home);
   tide__mutex_unlock(&segment->lane->lock);
   tide__heap_release(device->heap, handle, 1, sizeof *handle);

@@ -117,45 +117,44 @@ void tide__survey_list_locked(const tide__gathering* g) {
 // ---------------------------------------------------------------------------------------------------
 // Records
 
-void tide__spares_give(tide__gathering* g) {
-  tide__lane* const lane = g->request->lane;
-  tide__mutex_lock(&lane->lock);
-  while (g->spares != NULL) {
-    tide__block* const block = g->spares;
-    g->spares = block->heap_next;
-    tide__lane_give_spare_locked(lane, block);
-  }
-  tide__mutex_unlock(&lane->lock);
-  g->spare_count = 0;
+static void spares_push(tide__spares* spares, tide__block* block) {
+  block->heap_next = spares->first;
+  spares->first = block;
+  spares->count++;
 }
 
-static void spares_push(tide__gathering* g, tide__block* block) {
-  block->heap_next = g->spares;
-  g->spares = block;
-  g->spare_count++;
+static tide__block* spares_pop(tide__spares* spares) {
+  tide__block* const block = spares->first;
+  TIDE_ASSERT(block != NULL);
+  spares->first = block->heap_next;
+  spares->count--;
+  return block;
 }
+
+// Nearly always one of the two has none, so that no record is touched.
+static void spares_move(tide__spares* from, tide__spares* to) {
+  if (to->count == 0) {
+    *to = *from;
+    *from = (tide__spares){ NULL, 0 };
+  }
+  while (from->count > 0) spares_push(to, spares_pop(from));
+}
+
+void tide__spares_give(tide__gathering* g) { spares_move(&g->spares, &g->request->device->spares); }
 
 tide_status tide__spares_get(tide__gathering* g, size_t count) {
-  tide__lane* const lane = g->request->lane;
-  tide__mutex_lock(&lane->lock);
-  while (g->spare_count < count && lane->spares != NULL) spares_push(g, tide__lane_take_spare_locked(lane));
-  tide__mutex_unlock(&lane->lock);
-  while (g->spare_count < count) {
+  if (g->spares.count < count) spares_move(&g->request->device->spares, &g->spares);
+  while (g->spares.count < count) {
     tide__block* const block = tide__slots_take(&g->request->device->blocks);
     TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu blocks", count);
-    spares_push(g, block);
+    spares_push(&g->spares, block);
   }
   return TIDE_OK;
 }
 
 void tide__lane_supply_locked(tide__gathering* g, tide__lane* lane) {
-  while (lane->spares == NULL || lane->spares->heap_next == NULL) {
-    tide__block* const block = g->spares;
-    TIDE_ASSERT(block != NULL);
-    g->spares = block->heap_next;
-    g->spare_count--;
-    tide__lane_give_spare_locked(lane, block);
-  }
+  while (lane->spares == NULL || lane->spares->heap_next == NULL)
+    tide__lane_give_spare_locked(lane, spares_pop(&g->spares));
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@
 typedef struct tide__gathering {
   const tide__request* request;
   uint64_t look;        // that of the growth; 0: none, so that every survey is made anew
-  tide__block* spares;  // records for blocks to come, by heap_next
-  size_t spare_count;
+  tide__spares spares;  // taken from those of the allocator
   tide__block* pieces;  // taken, in order, by heap_next
   tide__block** last_piece;
   bool can_wait;   // the request's stream may wait for marks of others
@@ -54,7 +53,7 @@ static inline bool tide__handle_is_whole_locked(const tide__gathering* g, tide__
   return handle->idle_prefix == handle->bytes && tide__handle_look_locked(g, handle)->prefix == handle->bytes;
 }
 
-// Takes at least `count` spare records, those of the request's lane first; and gives back the rest.
+// Takes at least `count` spare records, those of the allocator first; and gives the rest to it.
 tide_status tide__spares_get(tide__gathering* g, size_t count);
 void tide__spares_give(tide__gathering* g);
 // The most records that a view of this many handles needs.

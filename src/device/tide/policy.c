@@ -415,7 +415,8 @@ static tide_status tide_climb(tide__request* request, tide__block** out) {
 
 static tide_status tide_recover(tide__request* request, tide__block** out) {
   (void)tide__observers_reclaim(request->device);  // what it released is found by the search at the gate
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__error_keep(&before);
   tide_status status = tide_climb(request, out);
   if (status == TIDE_ERR_NO_MEMORY && !request->is_capturing)
     status = tide__oom_press(request, tide_climb, out);

@@ -211,10 +211,10 @@ static bool view_run_at(const tide__gathering* g, const tide__view* view, size_t
 
 // The bytes of a run of at least `bytes` in a view that is less than twice as long: it can only be in the
 // middle. UINT64_MAX: there is none.
-static uint64_t view_find_middle(const tide__gathering* g, const tide__segment* segment, uint64_t bytes,
+static uint64_t view_find_middle(const tide__gathering* g, const tide__view_entry* entry, uint64_t bytes,
                                  uint64_t* out_offset) {
-  const tide__view* const view = segment->view;
-  const uint64_t middle = segment->bytes / 2;
+  const tide__view* const view = entry->view;
+  const uint64_t middle = entry->bytes / 2;
   view_run run;
   if (!view_run_at(g, view, tide__view_index(view, 0, middle), middle, &run)) return UINT64_MAX;
   *out_offset = run.begin;
@@ -223,13 +223,13 @@ static uint64_t view_find_middle(const tide__gathering* g, const tide__segment* 
 
 // The bytes of the tightest run of idle memory of at least `bytes` in a view; UINT64_MAX if there is none. A
 // run that begins behind an offset has the offset `bytes` further in it, so that a look at these is enough.
-static uint64_t view_find_run(const tide__gathering* g, const tide__segment* segment, uint64_t bytes,
+static uint64_t view_find_run(const tide__gathering* g, const tide__view_entry* entry, uint64_t bytes,
                               uint64_t* out_offset) {
-  const tide__view* const view = segment->view;
+  const tide__view* const view = entry->view;
   uint64_t best = UINT64_MAX;
   size_t index = 0;
-  if (segment->bytes / 2 < bytes) return view_find_middle(g, segment, bytes, out_offset);
-  for (uint64_t offset = bytes - 1; offset < segment->bytes; offset += bytes) {
+  if (entry->bytes / 2 < bytes) return view_find_middle(g, entry, bytes, out_offset);
+  for (uint64_t offset = bytes - 1; offset < entry->bytes; offset += bytes) {
     view_run run;
     index = tide__view_index(view, index, offset);
     if (!view_run_at(g, view, index, offset, &run)) continue;
@@ -272,30 +272,34 @@ static uint64_t view_most_idle(const tide__view* view) {
 
 // Is there no run of `bytes` in a view, because one that long has to use the handle in the middle?
 static bool view_is_split(const tide__view_entry* entry, uint64_t bytes) {
-  const tide__handle* const middle = entry->segment->view->middle;
+  const tide__handle* const middle = entry->view->middle;
   return entry->bytes / 2 < bytes && middle->idle_prefix == 0 && middle->idle_suffix == 0 &&
          middle->idle_inner == 0;
 }
 
-// A view without a long enough run is not searched again, until more of its memory is idle.
-static bool view_search_locked(const tide__gathering* g, tide__view_entry* entry, uint64_t* out_offset) {
+// A view without a long enough run is not searched again, until so much more of its memory is idle that it
+// may have one.
+static bool view_search_locked(const tide__gathering* g, const tide__view_entry* entry, int32_t* bound,
+                               uint64_t* out_offset) {
   const uint64_t bytes = g->request->rounded;
-  entry->most_idle = view_is_split(entry, bytes) ? bytes - 1 : view_most_idle(entry->segment->view);
-  if (entry->most_idle < bytes) return false;
-  const uint64_t best = view_find_run(g, entry->segment, bytes, out_offset);
-  return view_find_inner(g, entry->segment->view, best, out_offset) || best != UINT64_MAX;
+  const uint64_t most = view_is_split(entry, bytes) ? bytes - TIDE__GRAIN : view_most_idle(entry->view);
+  *bound = tide__view_bound(most);
+  if (most < bytes) return false;
+  const uint64_t best = view_find_run(g, entry, bytes, out_offset);
+  return view_find_inner(g, entry->view, best, out_offset) || best != UINT64_MAX;
 }
 
 static tide__segment* view_find_locked(const tide__gathering* g, uint64_t* out_offset) {
-  tide__lane* const lane = g->request->lane;
+  tide__view_list* const list = &g->request->lane->views;
   const uint64_t bytes = g->request->rounded;
+  const int32_t need = tide__view_need(bytes);
   const uint64_t window = bytes + bytes / 4 + VIEW_WINDOW_BYTES;
   const uint64_t most = tide__is_hurried(g->request) ? UINT64_MAX : window;
-  tide__view_list_settle(lane);
-  for (size_t i = 0; i < lane->view_entry_count; i++) {
-    tide__view_entry* const entry = &lane->view_entries[i];
-    if (entry->most_idle < bytes || entry->bytes > most) continue;
-    if (view_search_locked(g, entry, out_offset)) return entry->segment;
+  for (size_t i = tide__view_list_next(list, 0, need); i < list->count;
+       i = tide__view_list_next(list, i + 1, need)) {
+    const tide__view_entry* const entry = &list->entries[i];
+    if (entry->bytes > most) continue;
+    if (view_search_locked(g, entry, &list->bounds[i], out_offset)) return entry->view->segment;
   }
   return NULL;
 }
@@ -327,7 +331,7 @@ static tide_status view_use(tide__gathering* g, tide__block** out) {
     tide__segment* const segment = view_find_locked(g, &offset);
     const size_t count = segment != NULL ? tide__view_span(segment->view, offset, request->rounded).count : 0;
     wanted = count > 0 ? tide__spares_for(count) : 0;
-    if (wanted > 0 && wanted <= g->spare_count) block = view_take_locked(g, segment, offset);
+    if (wanted > 0 && wanted <= g->spares.count) block = view_take_locked(g, segment, offset);
     tide__homes_unlock(request);
   }
   return block != NULL ? tide__view_block_finish(g, block, out) : TIDE_OK;

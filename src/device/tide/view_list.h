@@ -2,18 +2,23 @@
 // Copyright the Tidemark authors
 //
 // The views of a lane that serve requests, in the order they were made; and for each handle, its places in
-// views. Of most views, a search needs only the entry in the list, which is a short array. The caller has
-// the gate.
+// views. Of most views, a search reads four bytes: how much idle memory there is in one piece at most. The
+// caller has the gate.
 #ifndef TIDEMARK_SRC_DEVICE_TIDE_VIEW_LIST_H
 #define TIDEMARK_SRC_DEVICE_TIDE_VIEW_LIST_H
 
 #include "device/tide/tide.h"
 
-// The entry of a view in the list of its lane; NULL: it serves no more requests.
-static inline tide__view_entry* tide__view_entry_of(const tide__segment* segment) {
-  const size_t index = segment->view->entry;
-  return index != SIZE_MAX ? &segment->lane->view_entries[index] : NULL;
+// A bound of idle memory, rounded up; and what a request needs, rounded down.
+static inline int32_t tide__view_bound(uint64_t bytes) {
+  return (int32_t)tide__min((bytes + TIDE__GRAIN - 1) / TIDE__GRAIN, INT32_MAX);
 }
+static inline int32_t tide__view_need(uint64_t bytes) {
+  return (int32_t)tide__min(bytes / TIDE__GRAIN, INT32_MAX);
+}
+static inline uint64_t tide__view_bytes(int32_t bound) { return (uint64_t)bound * TIDE__GRAIN; }
+// The first entry from `index` on with a bound of at least `need`, which is above 0; or the count.
+size_t tide__view_list_next(const tide__view_list* list, size_t index, int32_t need);
 
 // Makes room for one more view of a lane.
 tide_status tide__view_list_make_room(tide_device_cache* device, tide__lane* lane);
@@ -32,9 +37,8 @@ void tide__view_list_retire(tide__segment* segment);
 void tide__view_place_add(tide__view* view, size_t index);
 void tide__view_place_remove(const tide__view* view, size_t index);
 
-// More memory of a handle is idle than before: the views of it may have longer runs.
-void tide__view_places_grow(const tide__handle* handle);
-// Makes the entries of a lane know of that.
-void tide__view_list_settle(tide__lane* lane);
+// More memory of a handle is idle than before: so many bytes more at one of its ends. Raises the bounds of its
+// views.
+void tide__view_places_grow(const tide__handle* handle, uint64_t more);
 
 #endif
