@@ -233,8 +233,8 @@ static void lane_mark_for(tide_device_cache* device, tide__lane* lane, tide__lan
   if (*can_be_of_all) (void)mark_make(device, lane, true);
 }
 
-// Asking costs the machine more than a mark. A request waits for none of its own stream, so of these a few may
-// be left.
+// Asking costs the machine more than a mark. A request waits for none of its own stream, so a few of these
+// may be left.
 static bool lane_is_asked(const tide__lane* lane, const tide__lane* own) {
   const tide__marks* const marks = &lane->marks;
   const uint64_t left = tide__load_relaxed(&marks->made) - tide__load_relaxed(&marks->passed);

@@ -37,8 +37,8 @@ void tide__view_list_retire(tide__segment* segment);
 void tide__view_place_add(tide__view* view, size_t index);
 void tide__view_place_remove(const tide__view* view, size_t index);
 
-// More memory of a handle is idle than before: so many bytes more at one of its ends. Raises the bounds of its
-// views.
+// More memory of a handle is idle than before: so many bytes more at one of its ends. Raises the bounds of
+// its views.
 void tide__view_places_grow(const tide__handle* handle, uint64_t more);
 
 #endif
