@@ -219,7 +219,7 @@ typedef struct tide__view {
   tide__handle** handles;      // owned; NULL where one was given back, or is not mapped yet
   uint64_t* offsets;           // owned
   tide__view_place* places;    // owned; of each handle
-  size_t entry;  // its place in the list of its lane; SIZE_MAX: none; with the gate, as in `places`
+  size_t entry;  // its place in the list of its lane; SIZE_MAX: none; repeated in `places`; with the gate
   size_t count;
   const tide__handle* middle;  // the handle in the middle of its bytes; only if it is not broken
   uint32_t live;               // blocks in it; under the lane's lock
@@ -239,8 +239,9 @@ typedef struct tide__view_entry {
 } tide__view_entry;
 typedef struct tide__view_list {
   tide__view_entry* entries;  // owned
-  // Owned; of each entry, in units of TIDE__GRAIN: no run of idle memory in the view was longer at the last
-  // survey. 0: the entry is empty. Apart from the entries, because a search reads all of them.
+  // Owned; of each entry, in units of TIDE__GRAIN: no run of idle memory in the view is longer, as far as
+  // surveys know. It may be more than the view has. 0: the entry is empty. Apart from the entries, because a
+  // search reads all of them.
   int32_t* bounds;
   size_t count;
   size_t entry_capacity;

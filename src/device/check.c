@@ -143,7 +143,7 @@ static int block_check_home(const tide__segment* segment, const tide__block* blo
 // Has no view a longer run of idle memory than its entry says?
 static int view_check_idle(const tide__view_list* list, size_t entry) {
   const tide__view* const view = list->entries[entry].view;
-  const uint64_t most = tide__view_bytes(list->bounds[entry]);
+  const uint64_t most = tide__view_bound_bytes(list->bounds[entry]);
   uint64_t run = 0;
   for (size_t i = 0; i < view->count; i++) {
     run += view->handles[i]->idle_prefix;
@@ -170,6 +170,7 @@ static int lane_check_views(const tide__lane* lane) {
   size_t count = 0;
   for (size_t i = 0; i < lane->views.count; i++) {
     const tide__view* const view = lane->views.entries[i].view;
+    CHECK(view != NULL || lane->views.bounds[i] == 0, 11, "an empty entry of a view has a bound");
     if (view == NULL) continue;
     CHECK(view->entry == i && !view->is_broken, 11, "a wrong entry of a view");
     CHECK_ALL(view_check_places(lane, view));

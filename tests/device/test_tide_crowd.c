@@ -99,6 +99,19 @@ CROWD_TEST(test_tide__memory_of_a_crowd_stays_out_until_all_have_passed) {
   T_EQ(large_bytes(d), reserved);
 }
 
+// The stream without a place asks about the handle itself. No other one does.
+CROWD_TEST(test_tide__a_crowd_is_over_for_the_stream_without_a_place) {
+  crowd c;
+  crowd_init(&c, m, d);
+  crowd_form(&c, m, d, delay_by_gate);
+  let_go(&late);
+  stream_finish(m, 0, c.streams[LAST]);
+
+  const int64_t reserved = large_bytes(d);
+  (void)take(d, c.streams[LAST], HANDLE_BYTES);
+  T_EQ(large_bytes(d), reserved);
+}
+
 CROWD_TEST(test_tide__a_trim_waits_for_a_crowd) {
   crowd c;
   crowd_init(&c, m, d);

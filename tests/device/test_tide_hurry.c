@@ -91,6 +91,29 @@ T_TEST(test_tide_hurry__large_handles_replace_idle_small_ones) {
   rig_free(r);
 }
 
+// Both streams have used the small handles, also that of the request.
+T_TEST(test_tide_hurry__handles_go_that_the_own_stream_has_used) {
+  tide_block small[12];
+  tide_block large[12];
+  const rig r = rig_new(HURRY);
+  for (size_t i = 0; i < 12; ++i) {
+    small[i] = take(r.d, i % 2 == 0 ? NULL : r.side, 22 * MIB);
+    large[i] = take(r.d, i % 2 == 0 ? NULL : r.side, 66 * MIB);
+  }
+  for (size_t i = 0; i < 12; ++i) give(r.d, small[i]);
+  T_OK(tide_machine_device_synchronize(r.m, 0));
+  give(r.d, take(r.d, r.side, 240 * MIB));
+  T_OK(tide_machine_device_synchronize(r.m, 0));
+  const uint64_t given = calls(r.m, TIDE_CALL_PHYSICAL_FREE);
+  for (size_t i = 0; i < 12; ++i) give(r.d, large[i]);
+  T_OK(tide_machine_device_synchronize(r.m, 0));
+
+  (void)take(r.d, r.side, 1128 * MIB);
+
+  T_LT(given + 100, calls(r.m, TIDE_CALL_PHYSICAL_FREE));
+  rig_free(r);
+}
+
 // Queued work may still use what is idle for the allocator.
 T_TEST(test_tide_hurry__handles_stay_while_work_uses_them) {
   tide_block blocks[SMALL_BLOCKS];

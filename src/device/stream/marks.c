@@ -19,7 +19,7 @@
 
 #include "device/stream/stream.h"
 
-enum { MARKS_AT_FIRST = 64, MARKS_MOST = 1024, OWN_MARKS_MOST = 16 };
+enum { MARKS_AT_FIRST = 64, MARKS_MOST = 1024, OWN_MARKS_ASKED = 8 };
 
 // One thread at a time has the turn: so the marks of a lane are recorded in the order of their numbers, and
 // the machine is called without a lock.
@@ -233,15 +233,8 @@ static void lane_mark_for(tide_device_cache* device, tide__lane* lane, tide__lan
   if (*can_be_of_all) (void)mark_make(device, lane, true);
 }
 
-// Asking costs the machine more than a mark. A request waits for none of its own stream, so a few of these
-// may be left.
-static bool lane_is_asked(const tide__lane* lane, const tide__lane* own) {
-  const tide__marks* const marks = &lane->marks;
-  const uint64_t left = tide__load_relaxed(&marks->made) - tide__load_relaxed(&marks->passed);
-  return lane != own || left >= OWN_MARKS_MOST || tide__load_relaxed(&lane->makes_marks) == 0;
-}
-
-bool tide__marks_poll(tide_device_cache* device, tide__lane* own) {
+// Polls the marks of all lanes of a pool, or leaves out those of `own`.
+static bool lanes_poll(tide_device_cache* device, tide__lane* own, bool leaves_own) {
   int can_be_of_all = -1;
   const uint64_t crowds = tide__load_acquire(&device->crowds);  // pairs with handle_crowd_locked
   bool is_crowd_over = true;
@@ -249,13 +242,26 @@ bool tide__marks_poll(tide_device_cache* device, tide__lane* own) {
   tide__lane* lane = tide__lane_next(device, own->pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, own->pool, lane)) {
     lane_mark_for(device, lane, own, &can_be_of_all);
-    if (lane_is_asked(lane, own)) marks_poll(device, lane);
+    if (lane != own || !leaves_own) marks_poll(device, lane);
     is_any_left = is_any_left || (lane != own && marks_are_left(&lane->marks));
     is_crowd_over = is_crowd_over && tide__stamp_has_passed(lane, tide__load_relaxed(&lane->crowd_stamp));
   }
   const bool has_seen_all = own->pool == &device->default_pool;  // there are no crowds in others
   if (is_crowd_over && has_seen_all) tide__store_relaxed(&device->crowds_over, crowds);
   return is_any_left;
+}
+
+bool tide__marks_poll(tide_device_cache* device, tide__lane* own) { return lanes_poll(device, own, false); }
+
+// To ask the machine costs more than to make a mark. A lane that makes none at releases has a late one at most.
+static bool lane_may_be_left_out(const tide__lane* lane) {
+  const uint64_t left = tide__load_relaxed(&lane->marks.made) - tide__load_relaxed(&lane->marks.passed);
+  return left < OWN_MARKS_ASKED && tide__load_relaxed(&lane->makes_marks) != 0 &&
+         tide__stamp_has_passed(lane, tide__load_relaxed(&lane->crowd_stamp));
+}
+
+bool tide__marks_poll_others(tide_device_cache* device, tide__lane* own) {
+  return lanes_poll(device, own, lane_may_be_left_out(own));
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -37,6 +37,9 @@ uint64_t tide__mark_make(tide_device_cache* device, tide__lane* lane);
 // caller's own stream, on streams that are never destroyed, and of all work of the device for external
 // streams. The caller has the gate. False if all marks except those of the caller's lane have passed.
 bool tide__marks_poll(tide_device_cache* device, tide__lane* own);
+// The same for a request that may take memory of other lanes, and need not know at once what of its own lane
+// has passed: the marks of its lane are mostly left out while they are few.
+bool tide__marks_poll_others(tide_device_cache* device, tide__lane* own);
 // Waits until no mark is being taken on a stream that was closed.
 void tide__marks_drain_closed(tide_device_cache* device);
 // Takes a late mark if memory of the lane has none; its stream must exist. False if none was taken.

@@ -105,11 +105,16 @@ static bool growth_would_do(const tide__request* request, const level* now) {
   return request->options->tide_wait_slack > 0 && needed <= tide__min(left, tide__growth_limit(request));
 }
 
+// In a hurry a request also looks for handles that its own stream uses no more: see recast.c.
+static bool marks_poll(const tide__request* request) {
+  return tide__is_hurried(request) ? tide__marks_poll(request->device, request->lane)
+                                   : tide__marks_poll_others(request->device, request->lane);
+}
+
 // Polls the marks of the other streams. May the request's stream wait for them, where that helps?
 static bool can_wait_for_others(const tide__request* request, const level* now, tide__patience how,
                                 bool* out_avoids) {
-  const bool can_wait = tide__marks_poll(request->device, request->lane) &&
-                        tide__marks_can_wait(request->device, request->lane);
+  const bool can_wait = marks_poll(request) && tide__marks_can_wait(request->device, request->lane);
   *out_avoids = can_wait && how == TIDE__AVOIDS_WAITS && growth_would_do(request, now);
   return can_wait && !*out_avoids;
 }

@@ -142,9 +142,10 @@ void tide__home_survey_locked(const tide__segment* segment) {
   home->is_noting = true;
 }
 
-static void home_release_arrays(tide_device_cache* device, const tide__home* home) {
-  tide__heap_release(device->heap, home->handles, home->capacity, sizeof *home->handles);
-  tide__heap_release(device->heap, home->ends, home->capacity, sizeof *home->ends);
+static void handle_arrays_free(tide_device_cache* device, tide__handle** handles, uint64_t* ends,
+                               size_t capacity) {
+  tide__heap_release(device->heap, handles, capacity, sizeof *handles);
+  tide__heap_release(device->heap, ends, capacity, sizeof *ends);
 }
 
 // Makes room for `count` more handles in a home.
@@ -154,23 +155,24 @@ tide_status tide__home_make_room(tide_device_cache* device, tide__segment* segme
                                (home->count + count) / 64 + 1, sizeof *home->idle_bits),
                TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", home->count + count);
   if (home->count + count <= home->capacity) return TIDE_OK;
-  const size_t capacity = tide__max(home->count + count, home->capacity * 2);
-  const tide__home before = *home;
-  tide__handle** const handles = tide__heap_alloc(device->heap, capacity, sizeof *handles);
-  uint64_t* const ends = tide__heap_alloc(device->heap, capacity, sizeof *ends);
+  const size_t before_capacity = home->capacity;
+  const size_t capacity = tide__max(home->count + count, before_capacity * 2);
+  tide__handle** handles = tide__heap_alloc(device->heap, capacity, sizeof *handles);
+  uint64_t* ends = tide__heap_alloc(device->heap, capacity, sizeof *ends);
   if (handles == NULL || ends == NULL) {
-    tide__heap_release(device->heap, handles, capacity, sizeof *handles);
-    tide__heap_release(device->heap, ends, capacity, sizeof *ends);
+    handle_arrays_free(device, handles, ends, capacity);
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", capacity);
   }
+  tide__handle** const before_handles = home->handles;
+  uint64_t* const before_ends = home->ends;
   tide__mutex_lock(&segment->lane->lock);
-  if (home->count > 0) memcpy(handles, home->handles, home->count * sizeof *handles);
-  if (home->count > 0) memcpy(ends, home->ends, home->count * sizeof *ends);
+  if (home->count > 0) memcpy(handles, before_handles, home->count * sizeof *handles);
+  if (home->count > 0) memcpy(ends, before_ends, home->count * sizeof *ends);
   home->handles = handles;
   home->ends = ends;
   home->capacity = capacity;
   tide__mutex_unlock(&segment->lane->lock);
-  home_release_arrays(device, &before);
+  handle_arrays_free(device, before_handles, before_ends, before_capacity);
   return TIDE_OK;
 }
 
@@ -217,7 +219,7 @@ static void home_piece_used_locked(tide_device_cache* device, tide__block* piece
 static void home_free(tide_device_cache* device, tide__home* home) {
   if (home == NULL) return;
   tide__heap_release(device->heap, home->sizes, 1, sizeof *home->sizes);
-  home_release_arrays(device, home);
+  handle_arrays_free(device, home->handles, home->ends, home->capacity);
   tide__heap_release(device->heap, home->idle_bits, home->idle_capacity, sizeof *home->idle_bits);
   tide__heap_release(device->heap, home, 1, sizeof *home);
 }

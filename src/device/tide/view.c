@@ -283,7 +283,7 @@ static bool view_search_locked(const tide__gathering* g, const tide__view_entry*
                                uint64_t* out_offset) {
   const uint64_t bytes = g->request->rounded;
   const uint64_t most = view_is_split(entry, bytes) ? bytes - TIDE__GRAIN : view_most_idle(entry->view);
-  *bound = tide__view_bound(most);
+  *bound = tide__view_bound_of(most);
   if (most < bytes) return false;
   const uint64_t best = view_find_run(g, entry, bytes, out_offset);
   return view_find_inner(g, entry->view, best, out_offset) || best != UINT64_MAX;
@@ -292,13 +292,13 @@ static bool view_search_locked(const tide__gathering* g, const tide__view_entry*
 static tide__segment* view_find_locked(const tide__gathering* g, uint64_t* out_offset) {
   tide__view_list* const list = &g->request->lane->views;
   const uint64_t bytes = g->request->rounded;
-  const int32_t need = tide__view_need(bytes);
+  const int32_t need = tide__view_need_of(bytes);
   const uint64_t window = bytes + bytes / 4 + VIEW_WINDOW_BYTES;
   const uint64_t most = tide__is_hurried(g->request) ? UINT64_MAX : window;
   for (size_t i = tide__view_list_next(list, 0, need); i < list->count;
        i = tide__view_list_next(list, i + 1, need)) {
     const tide__view_entry* const entry = &list->entries[i];
-    if (entry->bytes > most) continue;
+    if (entry->bytes < bytes || entry->bytes > most) continue;
     if (view_search_locked(g, entry, &list->bounds[i], out_offset)) return entry->view->segment;
   }
   return NULL;

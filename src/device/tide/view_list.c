@@ -43,8 +43,8 @@ tide_status tide__view_list_make_room(tide_device_cache* device, tide__lane* lan
 
 void tide__view_list_add(tide__segment* segment) {
   tide__view_list* const list = &segment->lane->views;
-  TIDE_ASSERT(list->count < list->entry_capacity);
-  list->bounds[list->count] = tide__view_bound(segment->bytes);
+  TIDE_ASSERT(list->count < list->entry_capacity && list->count < list->bound_capacity);
+  list->bounds[list->count] = tide__view_bound_of(segment->bytes);
   list->entries[list->count] = (tide__view_entry){ segment->bytes, segment->view };
   view_set_entry(segment->view, list, list->count++);
 }
@@ -91,7 +91,7 @@ void tide__view_place_remove(const tide__view* view, size_t index) {
 
 // A run that ends in the handle is longer by `more` at most. If all of the handle is idle, two runs may have
 // become one with it.
-static uint64_t bytes_raise(const tide__handle* handle, uint64_t most, uint64_t more) {
+static uint64_t most_after(const tide__handle* handle, uint64_t most, uint64_t more) {
   if (handle->idle_prefix == handle->bytes) return 2 * most + handle->bytes;
   return tide__max(most + more, handle->idle_inner);
 }
@@ -100,6 +100,6 @@ void tide__view_places_grow(const tide__handle* handle, uint64_t more) {
   for (const tide__view_place* it = handle->places; it != NULL; it = it->next) {
     if (it->list == NULL) continue;
     int32_t* const bound = &it->list->bounds[it->entry];
-    *bound = tide__view_bound(bytes_raise(handle, tide__view_bytes(*bound), more));
+    *bound = tide__view_bound_of(most_after(handle, tide__view_bound_bytes(*bound), more));
   }
 }

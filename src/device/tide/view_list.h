@@ -9,14 +9,14 @@
 
 #include "device/tide/tide.h"
 
-// A bound of idle memory, rounded up; and what a request needs, rounded down.
-static inline int32_t tide__view_bound(uint64_t bytes) {
+// A bound of idle memory in units, rounded up, and back; and what a request needs in units, rounded down.
+static inline int32_t tide__view_bound_of(uint64_t bytes) {
   return (int32_t)tide__min((bytes + TIDE__GRAIN - 1) / TIDE__GRAIN, INT32_MAX);
 }
-static inline int32_t tide__view_need(uint64_t bytes) {
+static inline int32_t tide__view_need_of(uint64_t bytes) {
   return (int32_t)tide__min(bytes / TIDE__GRAIN, INT32_MAX);
 }
-static inline uint64_t tide__view_bytes(int32_t bound) { return (uint64_t)bound * TIDE__GRAIN; }
+static inline uint64_t tide__view_bound_bytes(int32_t bound) { return (uint64_t)bound * TIDE__GRAIN; }
 // The first entry from `index` on with a bound of at least `need`, which is above 0; or the count.
 size_t tide__view_list_next(const tide__view_list* list, size_t index, int32_t need);
 
@@ -37,8 +37,8 @@ void tide__view_list_retire(tide__segment* segment);
 void tide__view_place_add(tide__view* view, size_t index);
 void tide__view_place_remove(const tide__view* view, size_t index);
 
-// More memory of a handle is idle than before: so many bytes more at one of its ends. Raises the bounds of
-// its views.
+// Raises the bounds of the views of a handle. A survey has just found more idle memory in it: up to so many
+// bytes more at each end, or a larger hole inside.
 void tide__view_places_grow(const tide__handle* handle, uint64_t more);
 
 #endif
