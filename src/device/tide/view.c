@@ -189,6 +189,7 @@ typedef struct view_run {
 // The run over an offset, which is in the handle `index`; false if no memory is idle there.
 static bool view_run_at(const tide__gathering* g, const tide__view* view, size_t index, uint64_t offset,
                         view_run* out) {
+  if (view->handles[index]->idle_prefix == 0 && view->handles[index]->idle_suffix == 0) return false;
   const tide__handle* const handle = tide__handle_look_locked(g, view->handles[index]);
   const uint64_t begin = view->offsets[index];
   const uint64_t end = begin + handle->bytes;
