@@ -553,7 +553,7 @@ struct tide_device_cache {
   tide__link homes;              // of the policy `tide`, for large blocks, by age
   tide__ahead_memory ahead;      // of these homes
   tide__survey survey;           // the last one
-  tide__spares spares;           // that no gathering of idle memory has at present: see tide/pieces.h
+  tide__spares spares;           // not held by a gathering now: see tide/pieces.h
   uint64_t looks;                // for which surveys were made so far
   tide__pace pace;               // of the peak of large blocks
   tide__link views;              // without retired ones; those that were not used for longest come first

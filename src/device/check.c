@@ -140,7 +140,7 @@ static int block_check_home(const tide__segment* segment, const tide__block* blo
   return block_check_note(segment->home, block);
 }
 
-// Has no view a longer run of idle memory than its entry says?
+// Is no run or hole of idle memory in a view longer than its bound?
 static int view_check_idle(const tide__view_list* list, size_t entry) {
   const tide__view* const view = list->entries[entry].view;
   const uint64_t most = tide__view_bound_bytes(list->bounds[entry]);

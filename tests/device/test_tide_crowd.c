@@ -99,7 +99,7 @@ CROWD_TEST(test_tide__memory_of_a_crowd_stays_out_until_all_have_passed) {
   T_EQ(large_bytes(d), reserved);
 }
 
-// The stream without a place asks about the handle itself. No other one does.
+// The stream that found no place polls its own marks. Otherwise the crowd would never be over for it.
 CROWD_TEST(test_tide__a_crowd_is_over_for_the_stream_without_a_place) {
   crowd c;
   crowd_init(&c, m, d);

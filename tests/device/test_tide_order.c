@@ -965,8 +965,8 @@ DEVICE_TEST_OVER(test_tide__few_questions_find_the_marks_that_have_passed, tide_
   T_LE(questions(m) - full, 24);
 }
 
-// Each request is larger than all holes, so that it looks for memory of other streams. Whether marks of its
-// own stream have passed is of no use to it.
+// Each request is larger than all holes, so that it looks for memory of other streams. It rarely needs to
+// know which marks of its own stream have passed.
 DEVICE_TEST_OVER(test_tide__a_request_asks_little_about_its_own_stream, tide_dry) {
   const tide_stream a = known_new(m, d);
   (void)known_new(m, d);

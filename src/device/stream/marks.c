@@ -233,7 +233,7 @@ static void lane_mark_for(tide_device_cache* device, tide__lane* lane, tide__lan
   if (*can_be_of_all) (void)mark_make(device, lane, true);
 }
 
-// Polls the marks of all lanes of a pool, or leaves out those of `own`.
+// Polls the marks of all lanes of a pool, except those of `own` if `leaves_own`.
 static bool lanes_poll(tide_device_cache* device, tide__lane* own, bool leaves_own) {
   int can_be_of_all = -1;
   const uint64_t crowds = tide__load_acquire(&device->crowds);  // pairs with handle_crowd_locked
@@ -253,7 +253,8 @@ static bool lanes_poll(tide_device_cache* device, tide__lane* own, bool leaves_o
 
 bool tide__marks_poll(tide_device_cache* device, tide__lane* own) { return lanes_poll(device, own, false); }
 
-// To ask the machine costs more than to make a mark. A lane that makes none at releases has a late one at most.
+// Asking the machine costs more than making a mark. A lane that makes none at releases has at most a late
+// one.
 static bool lane_may_be_left_out(const tide__lane* lane) {
   const uint64_t left = tide__load_relaxed(&lane->marks.made) - tide__load_relaxed(&lane->marks.passed);
   return left < OWN_MARKS_ASKED && tide__load_relaxed(&lane->makes_marks) != 0 &&

@@ -105,13 +105,13 @@ static bool growth_would_do(const tide__request* request, const level* now) {
   return request->options->tide_wait_slack > 0 && needed <= tide__min(left, tide__growth_limit(request));
 }
 
-// In a hurry a request also looks for handles that its own stream uses no more: see recast.c.
+// In a hurry a request also looks for handles that its own stream no longer uses: see recast.c.
 static bool marks_poll(const tide__request* request) {
   return tide__is_hurried(request) ? tide__marks_poll(request->device, request->lane)
                                    : tide__marks_poll_others(request->device, request->lane);
 }
 
-// Polls the marks of the other streams. May the request's stream wait for them, where that helps?
+// Polls marks. May the request's stream wait for those of others, where that helps?
 static bool can_wait_for_others(const tide__request* request, const level* now, tide__patience how,
                                 bool* out_avoids) {
   const bool can_wait = marks_poll(request) && tide__marks_can_wait(request->device, request->lane);

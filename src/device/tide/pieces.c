@@ -131,7 +131,7 @@ static tide__block* spares_pop(tide__spares* spares) {
   return block;
 }
 
-// Nearly always one of the two has none, so that no record is touched.
+// One list is nearly always empty; then no record is touched.
 static void spares_move(tide__spares* from, tide__spares* to) {
   if (to->count == 0) {
     *to = *from;

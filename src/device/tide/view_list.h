@@ -9,7 +9,8 @@
 
 #include "device/tide/tide.h"
 
-// A bound of idle memory in units, rounded up, and back; and what a request needs in units, rounded down.
+// Converts a bound of idle memory to units of TIDE__GRAIN, rounded up, and back; and what a request needs,
+// rounded down.
 static inline int32_t tide__view_bound_of(uint64_t bytes) {
   return (int32_t)tide__min((bytes + TIDE__GRAIN - 1) / TIDE__GRAIN, INT32_MAX);
 }
