@@ -95,9 +95,9 @@ typedef struct tide__handle {
   uint64_t suffix;    // idle bytes at its end
   bool prefix_waits;  // using the idle bytes at its beginning requires a wait for other streams
   bool suffix_waits;  // the same for its end
+  bool is_shared;     // another process may use it: not lent until it is wholly idle; with the gate
   bool is_mapped;     // at home; changes with the gate and the lock of the home's lane
   bool is_odd;        // not mapped at home, or other lanes may still use it; under that lock, like
-  bool is_shared;     // another process may use it: not lent until it is wholly idle; with the gate
   uint64_t crowd;     // number of the crowd it was in last; 0: none: see marks.c
   struct tide__view_place* places;  // in views; with the gate
   struct tide__handle* next_idle;

@@ -125,6 +125,15 @@ static inline void device_run(device_body body) {
 #define DEVICE_TEST(function) DEVICE_TEST_OVER(function, device_names)
 #define TORCH_TEST(function) DEVICE_TEST_OVER(function, machine_names)
 
+// A dry machine whose devices have so many bytes.
+static inline tide_machine* dry_of(uint64_t capacity) {
+  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
+  tide_machine* m = NULL;
+  options.capacity = capacity;
+  T_OK(tide_machine_new_dry(&options, &m));
+  return m;
+}
+
 // Another allocator on device 0: the defaults of the library with what a text says.
 static inline tide_device_cache* device_with(tide_machine* m, const char* text) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;

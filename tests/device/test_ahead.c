@@ -233,10 +233,7 @@ typedef struct run {
 } run;
 
 static run run_new(const char* text, uint64_t capacity, uint64_t limit) {
-  run r = { .m = NULL };
-  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
-  options.capacity = capacity;
-  T_OK(tide_machine_new_dry(&options, &r.m));
+  run r = { .m = dry_of(capacity) };
   r.d = device_with(r.m, text);
   T_OK(tide_device_set_limit(r.d, limit));
   T_OK(tide_device_pool_new(r.d, NULL, &r.pool));

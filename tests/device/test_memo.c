@@ -37,14 +37,6 @@ static tide_machine* host_of(uint64_t capacity) {
   return m;
 }
 
-static tide_machine* device_of(uint64_t capacity) {
-  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
-  tide_machine* m = NULL;
-  options.capacity = capacity;
-  T_OK(tide_machine_new_dry(&options, &m));
-  return m;
-}
-
 // A step of a program: blocks of several sizes, half of them at once; returns the driver time that its
 // requests waited for.
 static uint64_t step(tide_machine* m, tide_device_cache* d, size_t mib) {
@@ -67,7 +59,7 @@ typedef struct times {
 } times;
 
 static times run(const char* load, const char* save, size_t mib) {
-  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_machine* const m = dry_of((uint64_t)32 << 30);
   tide_device_cache* const d = device_with(m, SETTINGS);
   times t = { 0, 0, 0 };
   if (load != NULL) T_OK(tide_device_memo_load(d, load));
@@ -333,7 +325,7 @@ HOST_TEST(test_memo__views_lose_handles_while_they_are_made) {
 
 T_TEST(test_memo__what_nobody_takes_goes_back_after_a_minute) {
   (void)run(NULL, memo_path(), 32);
-  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_machine* const m = dry_of((uint64_t)32 << 30);
   tide_device_cache* const d = device_with(m, SETTINGS);
   T_OK(tide_device_memo_load(d, memo_path()));
   T_EQ(ahead_of(d), 0);
@@ -356,7 +348,7 @@ T_TEST(test_memo__what_nobody_takes_goes_back_after_a_minute) {
 // A stream has small memory long before its first large block, as a rule.
 T_TEST(test_memo__small_memory_of_a_stream_begins_it) {
   (void)run(NULL, memo_path(), 32);
-  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_machine* const m = dry_of((uint64_t)32 << 30);
   tide_device_cache* const d = device_with(m, SETTINGS);
   T_OK(tide_device_memo_load(d, memo_path()));
   (void)take(d, NULL, 1000);
@@ -382,7 +374,7 @@ static tide_device_cache* device_used(tide_machine* m) {
 
 T_TEST(test_memo__of_a_known_stream_begins_when_it_is_loaded) {
   const times before = run(NULL, memo_path(), 32);
-  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_machine* const m = dry_of((uint64_t)32 << 30);
   tide_device_cache* const d = device_used(m);
   T_OK(tide_device_memo_load(d, memo_path()));
   T_CHECK(ahead_of(d) > 100 * MIB);
@@ -395,7 +387,7 @@ T_TEST(test_memo__of_a_known_stream_begins_when_it_is_loaded) {
 
 T_TEST(test_memo__of_a_closed_stream_makes_nothing) {
   (void)run(NULL, memo_path(), 32);
-  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_machine* const m = dry_of((uint64_t)32 << 30);
   tide_device_cache* const d = device_with(m, SETTINGS);
   tide_stream stream = NULL;
   T_OK(tide_machine_stream_new(m, 0, TIDE_STREAM_NON_BLOCKING, 0, &stream));
@@ -435,7 +427,7 @@ HOST_TEST(test_memo__of_a_stream_ends_when_that_is_closed) {
 T_TEST(test_memo__serves_a_large_first_request) {
   static const char text[] = "tidemark memo 1\npeak 838860800\nstream 0\nhandles 400 2097152\nend\n";
   write_text(text, sizeof text - 1);
-  tide_machine* const m = device_of((uint64_t)1 << 30);
+  tide_machine* const m = dry_of((uint64_t)1 << 30);
   tide_device_cache* const d = device_with(m, SETTINGS);
   T_OK(tide_device_memo_load(d, memo_path()));
   (void)take(d, NULL, 1000);
@@ -455,7 +447,7 @@ T_TEST(test_memo__of_many_streams_can_be_loaded) {
   enum { STREAMS = 1030 };
   tide_block blocks[3];
   tide_stream streams[STREAMS];
-  tide_machine* const m = device_of((uint64_t)64 << 30);
+  tide_machine* const m = dry_of((uint64_t)64 << 30);
   tide_device_cache* const d = device_with(m, SETTINGS ",tide_slack:0,tide_wait_slack:0,tide_ahead:False");
   for (int i = 0; i < STREAMS; i++) {
     streams[i] = side_new(m);
@@ -500,7 +492,7 @@ MACHINE_TEST_OVER(test_memo__threads_save_at_once, machine_dry) {
 T_TEST(test_memo__is_loaded_even_if_its_memory_fails) {
   static const tide_call every[] = { TIDE_CALL_ADDRESS_RESERVE, TIDE_CALL_PHYSICAL_NEW, TIDE_CALL_MAP,
                                      TIDE_CALL_SET_ACCESS };
-  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_machine* const m = dry_of((uint64_t)32 << 30);
   const size_t before = free_bytes(m, 0);
   (void)run(NULL, memo_path(), 32);
   for (size_t i = 0; i < sizeof every / sizeof every[0]; i++) {
@@ -524,7 +516,7 @@ T_TEST(test_memo__is_loaded_even_if_its_memory_fails) {
 // Small memory is handed out even if there are no addresses for large memory.
 T_TEST(test_memo__small_memory_does_not_depend_on_it) {
   (void)run(NULL, memo_path(), 32);
-  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_machine* const m = dry_of((uint64_t)32 << 30);
   tide_device_cache* const d = device_with(m, SETTINGS);
   T_OK(tide_device_memo_load(d, memo_path()));
   fault_after(m, TIDE_CALL_ADDRESS_RESERVE, TIDE_ERR_MACHINE, 1);  // the first is that of the small home
@@ -541,7 +533,7 @@ T_TEST(test_memo__small_memory_does_not_depend_on_it) {
 T_TEST(test_memo__goes_back_first_when_memory_is_short) {
   (void)run(NULL, memo_path(), 32);
   for (int way = 0; way < 2; way++) {
-    tide_machine* const m = device_of(way == 0 ? 900 * MIB : (uint64_t)32 << 30);
+    tide_machine* const m = dry_of(way == 0 ? 900 * MIB : (uint64_t)32 << 30);
     tide_device_cache* const d = device_with(m, SETTINGS);
     tide_stream side = NULL;
     size_t free_bytes = 0;
@@ -644,7 +636,7 @@ MACHINE_TEST_OVER(test_memo__only_tide_has_memos, machine_dry) {
 // Without a helper a memo has no effect.
 T_TEST(test_memo__without_a_helper_nothing_is_made) {
   (void)run(NULL, memo_path(), 32);
-  tide_machine* const m = device_of((uint64_t)32 << 30);
+  tide_machine* const m = dry_of((uint64_t)32 << 30);
   tide_device_cache* const d = device_with(m, SETTINGS ",tide_ahead:False");
   T_OK(tide_device_memo_load(d, memo_path()));
   (void)take(d, NULL, 20 * MIB);

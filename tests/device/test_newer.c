@@ -341,10 +341,7 @@ DRY_TEST(test_device__a_reserve_can_be_a_share_of_the_device) {
 }
 
 T_TEST(test_device__a_reserve_can_be_a_number_of_bytes) {
-  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
-  tide_machine* m = NULL;
-  options.capacity = 16 * GIB;
-  T_OK(tide_machine_new_dry(&options, &m));
+  tide_machine* const m = dry_of(16 * GIB);
   tide_device_cache* const d = device_with(m, "expandable_segments:True,expandable_segments_reserve:5G");
   expect_reserves(d, 5 * GIB);
   device_expect_valid(d);

@@ -466,14 +466,6 @@ TIDE_TEST(test_tide__the_peak_is_that_of_all_streams) {
 // ---------------------------------------------------------------------------------------------------
 // Limits, and memory that is there in pieces
 
-static tide_machine* dry_of(uint64_t capacity) {
-  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
-  tide_machine* m = NULL;
-  options.capacity = capacity;
-  T_OK(tide_machine_new_dry(&options, &m));
-  return m;
-}
-
 // How many handles a request is made of, when nothing is idle.
 static uint64_t handles_of(tide_machine* m, tide_device_cache* d, uint64_t bytes) {
   const uint64_t before = calls(m, TIDE_CALL_PHYSICAL_NEW);
@@ -856,14 +848,12 @@ T_TEST(test_tide__what_another_thread_took_and_this_one_releases_is_no_peak) {
 // What is reserved for blocks that fit between others, perhaps after a request that fails.
 static int64_t reserved_after(bool fails) {
   tide_block blocks[16];
-  tide_machine* m = NULL;
-  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
-  options.capacity = (uint64_t)32 << 30;
-  T_OK(tide_machine_new_dry(&options, &m));
+  const uint64_t capacity = (uint64_t)32 << 30;
+  tide_machine* const m = dry_of(capacity);
   tide_device_cache* const d =
       device_with(m, "policy:tide,tide_stitch_share:1,tide_idle_handles:0,tide_slack:0,tide_ahead:False");
   (void)take(d, NULL, 2 * MIB);
-  if (fails) expect_oom(d, NULL, options.capacity - MIB);
+  if (fails) expect_oom(d, NULL, capacity - MIB);
   for (int i = 0; i < 16; i++) blocks[i] = take(d, NULL, 20 * MIB);
   for (int i = 0; i < 16; i += 2) give(d, blocks[i]);
   for (int i = 0; i < 4; i++) (void)take(d, NULL, 40 * MIB);
@@ -876,13 +866,11 @@ static int64_t reserved_after(bool fails) {
 // How many handles a program gets that grows steadily, perhaps after a request that fails.
 static uint64_t handles_after(bool fails) {
   tide_block blocks[3];
-  tide_machine* m = NULL;
-  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
-  options.capacity = (uint64_t)32 << 30;
-  T_OK(tide_machine_new_dry(&options, &m));
+  const uint64_t capacity = (uint64_t)32 << 30;
+  tide_machine* const m = dry_of(capacity);
   tide_device_cache* const d = device_with(m, "policy:tide,tide_stitch_share:1,tide_ahead:False");
   for (int i = 0; i < 96; i++) (void)take(d, NULL, 2 * MIB);
-  if (fails) expect_oom(d, NULL, options.capacity - MIB);
+  if (fails) expect_oom(d, NULL, capacity - MIB);
   const uint64_t before = calls(m, TIDE_CALL_PHYSICAL_NEW);
   for (size_t i = 0; i < 150; i++) {
     for (size_t k = 0; k < 3; k++) blocks[k] = take(d, NULL, (20 + 7 * k) * MIB);
@@ -898,14 +886,12 @@ T_TEST(test_tide__a_request_that_fails_is_no_growth) { T_EQ(handles_after(true),
 
 // A request needs more addresses than are left. What is known about sizes is known for the new ones, too.
 T_TEST(test_tide__what_lasts_has_one_handle_after_a_request_that_fails) {
-  tide_machine* m = NULL;
-  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
-  options.capacity = (uint64_t)32 << 30;
-  T_OK(tide_machine_new_dry(&options, &m));
+  const uint64_t capacity = (uint64_t)32 << 30;
+  tide_machine* const m = dry_of(capacity);
   tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
   for (int i = 0; i < 96; i++) (void)take(d, NULL, 64 * MIB);
   const uint64_t reserved = calls(m, TIDE_CALL_ADDRESS_RESERVE);
-  expect_oom(d, NULL, options.capacity - MIB);
+  expect_oom(d, NULL, capacity - MIB);
   T_CHECK(calls(m, TIDE_CALL_ADDRESS_RESERVE) > reserved);
   const uint64_t before = calls(m, TIDE_CALL_PHYSICAL_NEW);
   (void)take(d, NULL, 64 * MIB);

@@ -50,10 +50,7 @@ static void hurry_release(rig r, const tide_block* blocks) {
 // Fills a device of 4 GiB in a hurry, at last with small requests; returns what is free when one is refused.
 static uint64_t free_at_the_end(const char* text) {
   tide_block blocks[SMALL_BLOCKS];
-  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
-  rig r = { NULL, NULL, NULL };
-  options.capacity = 4096 * MIB;
-  T_OK(tide_machine_new_dry(&options, &r.m));
+  rig r = { dry_of(4096 * MIB), NULL, NULL };
   r.d = device_with(r.m, text);
   r.side = side_new(r.m);
   hurry_begin(r, blocks);

@@ -17,7 +17,7 @@ tide__growth tide__growth_of(const tide__request* request, tide__patience how);
 void tide__growth_choose(const tide__request* request, tide__growth* growth);
 // How much more may be reserved for a request: under the limit of the device, and by the budgets of tags.
 uint64_t tide__growth_limit(const tide__request* request);
-// Polls the marks of the other streams. May the request's stream wait for them, where that helps?
+// Polls marks. May the request's stream wait for those of others, where that helps?
 // *out_avoids: it could, but new memory is better.
 bool tide__growth_can_wait(const tide__request* request, tide__patience how, bool* out_avoids);
 // The request was served: only now the peak rises, so that one that fails changes no later decision.

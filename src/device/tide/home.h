@@ -12,6 +12,7 @@ static inline uint64_t tide__handle_end(const tide__handle* handle) {
   return handle->address + handle->bytes;
 }
 
+// Puts a handle at a place of the home's arrays, which must have room.
 static inline void tide__home_put_handle_locked(tide__home* home, size_t index, tide__handle* handle) {
   home->handles[index] = handle;
   home->ends[index] = tide__handle_end(handle);
