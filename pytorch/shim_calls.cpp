@@ -111,8 +111,9 @@ TIDE_API const char* tidemark_torch_join(int index, const tide_quota_options* op
 }
 
 // How often streams waited for each other's memory, for how many bytes, how often new memory was reserved
-// instead, and how long the host waited, in nanoseconds. Zeros for a device without an allocator.
-TIDE_API void tidemark_torch_waits(int index, int64_t out[4]) {
+// instead, and how long the host waited; how long making views took, and how often that was more than its
+// share. Times are in nanoseconds. Zeros for a device without an allocator.
+TIDE_API void tidemark_torch_counts(int index, int64_t out[6]) {
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   tide_device_cache* const device = tide_device_default(index);
   const bool is_there = device != nullptr && tide_device_get_stats(device, &stats) == TIDE_OK;
@@ -120,6 +121,8 @@ TIDE_API void tidemark_torch_waits(int index, int64_t out[4]) {
   out[1] = is_there ? stats.stream_wait_bytes : 0;
   out[2] = is_there ? stats.num_waits_avoided : 0;
   out[3] = is_there ? stats.host_wait_ns : 0;
+  out[4] = is_there ? stats.stitch_ns : 0;
+  out[5] = is_there ? stats.num_hurries : 0;
 }
 
 // Why a device has no virtual memory although the settings ask for it; NULL if it has, or is not used yet.

@@ -109,6 +109,8 @@ class Worker:
         answer = {"allocated": allocated, "active": max(allocated, stats.get("active_bytes.all.peak", 0)),
                   "reserved": stats["reserved_bytes.all.peak"],
                   "torch": self.torch.__version__, "gpu": cuda.get_device_name()}
+        if self.ours is not None:
+            answer["views"] = self.ours.stats()["views"]  # since the process began
         if self.is_witness:
             answer["demand"] = demand(cuda.memory._snapshot()["device_traces"][0])
             cuda.memory._record_memory_history(enabled=None)

@@ -289,6 +289,22 @@ def waits(torch, blocks=8, size=32 * MIB):
     return rose
 
 
+def views(torch, blocks=16, size=32 * MIB):
+    """Holes of one size serve a request of another: with `tide` by a view, and its time is counted in stats()."""
+    import tidemark.torch
+    fresh(torch)
+    before = tidemark.torch.stats()["views"]
+    equal(sorted(before), ["hurries", "ns"], "the names")
+    held = [torch.full((size,), i, dtype=torch.uint8, device="cuda") for i in range(blocks)]
+    del held[::2]
+    tensor = torch.full((blocks // 2 * size,), 99, dtype=torch.uint8, device="cuda")
+    check(bool((tensor == 99).all()), "the contents are wrong")
+    check(all(bool((each == 2 * i + 1).all()) for i, each in enumerate(held)), "the contents of others changed")
+    after = tidemark.torch.stats()["views"]
+    equal(after["ns"] > before["ns"], sys.argv[1] == "tide", "is time of views counted?")
+    return after["ns"] - before["ns"]
+
+
 def graphs(torch):
     """Two graphs in one pool repeat the results of eager code, and their memory is freed."""
     torch._C._cuda_clearCublasWorkspaces()  # PyTorch keeps one for each stream, even in the pool of a capture
@@ -731,7 +747,7 @@ def losses(torch):
 
 # Cases that leave nothing behind run in one process, the others alone.
 TOGETHER = [both_doors, statistics, raw_memory, contents, fraction, out_of_memory, holders, settings, record_stream,
-            record_stream_frees_under_pressure, waits, graphs, pools, history, profiler, cudnn_benchmark, pinned,
+            record_stream_frees_under_pressure, waits, views, graphs, pools, history, profiler, cudnn_benchmark, pinned,
             threads]
 ALONE = [graph_trees, external_streams, fork, fork_before_use, live_at_exit, ipc, ipc_with_stock, nccl_hook, nccl_pool,
          unmodified_script, losses]

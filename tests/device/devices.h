@@ -125,6 +125,13 @@ static inline void device_run(device_body body) {
 #define DEVICE_TEST(function) DEVICE_TEST_OVER(function, device_names)
 #define TORCH_TEST(function) DEVICE_TEST_OVER(function, machine_names)
 
+// The machine's time, in ns.
+static inline uint64_t clock_of(tide_machine* m) {
+  uint64_t ns = 0;
+  T_OK(tide_machine_clock(m, &ns));
+  return ns;
+}
+
 // A dry machine whose devices have so many bytes.
 static inline tide_machine* dry_of(uint64_t capacity) {
   tide_dry_options options = TIDE_DRY_OPTIONS_INIT;

@@ -17,12 +17,6 @@ enum { HANDLE = 2 };
 
 static uint64_t ahead_of(tide_device_cache* d) { return (uint64_t)stats_of(d).ahead_bytes.current; }
 
-static uint64_t clock_of(tide_machine* m) {
-  uint64_t ns = 0;
-  T_OK(tide_machine_clock(m, &ns));
-  return ns;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // What is held
 

@@ -23,12 +23,6 @@ static void write_text(const char* text, size_t length) {
 
 static uint64_t ahead_of(tide_device_cache* d) { return (uint64_t)stats_of(d).ahead_bytes.current; }
 
-static uint64_t clock_of(tide_machine* m) {
-  uint64_t ns = 0;
-  T_OK(tide_machine_clock(m, &ns));
-  return ns;
-}
-
 static tide_machine* host_of(uint64_t capacity) {
   tide_host_options options = TIDE_HOST_OPTIONS_INIT;
   tide_machine* m = NULL;

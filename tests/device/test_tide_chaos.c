@@ -105,12 +105,6 @@ static uint64_t mapping_ns(const tide_machine* m) {
          tide_machine_call_stats(m, TIDE_CALL_PHYSICAL_NEW).ns;
 }
 
-static uint64_t now_ns(tide_machine* m) {
-  uint64_t ns = 0;
-  T_OK(tide_machine_clock(m, &ns));
-  return ns;
-}
-
 static double in_use(const chaos* c) {
   const tide_device_stats stats = stats_of(c->d);
   return (double)stats.allocated_bytes[TIDE_STAT_ALL].peak / (double)stats.reserved_bytes[TIDE_STAT_ALL].peak;
@@ -176,7 +170,7 @@ T_TEST(test_tide__views_take_half_of_the_time_at_most) {
     c.call_ns = 2000;
     c.random += seed;
     chaos_run(&c, 500000);
-    T_LE((double)mapping_ns(c.m), 0.5 * (double)now_ns(c.m) + 2e9);
+    T_LE((double)mapping_ns(c.m), 0.5 * (double)clock_of(c.m) + 2e9);
     chaos_end(&c);
   }
 }
@@ -189,6 +183,7 @@ T_TEST(test_tide__the_hurry_of_chaos_ends) {
   chaos_run(&c, 100000);
   T_LT(1.1 * (double)stats_of(c.d).allocated_bytes[TIDE_STAT_ALL].peak,
        (double)stats_of(c.d).reserved_bytes[TIDE_STAT_ALL].current);
+  T_EQ(stats_of(c.d).num_hurries, 1);
   while (c.count > 0) chaos_release_any(&c);
   T_OK(tide_dry_advance(c.m, (uint64_t)60 * 1000000000));
 
@@ -198,6 +193,13 @@ T_TEST(test_tide__the_hurry_of_chaos_ends) {
   T_LT(HELD_BYTES, (uint64_t)stats.allocated_bytes[TIDE_STAT_ALL].peak);
   T_LE((double)stats.reserved_bytes[TIDE_STAT_ALL].current,
        1.02 * (double)stats.allocated_bytes[TIDE_STAT_ALL].current);
+
+  while (c.count > 0) give(c.d, c.blocks[--c.count]);
+  // The same again, from the beginning.
+  T_OK(tide_device_trim(c.d, 0));
+  tide_device_reset_peaks(c.d);
+  chaos_run(&c, 100000);
+  T_EQ(stats_of(c.d).num_hurries, 2);
   chaos_end(&c);
 }
 
@@ -225,6 +227,7 @@ T_TEST(test_tide__a_loop_is_never_in_a_hurry) {
   static const char* const texts[] = { "policy:tide,tide_stitch_share:1", "policy:tide,tide_most_slack:1" };
   int64_t reserved[2];
   uint64_t calls[2];
+  int64_t hurries = 0;
   for (int i = 0; i < 2; ++i) {
     static chaos c;
     chaos_begin(&c, texts[i]);
@@ -237,11 +240,13 @@ T_TEST(test_tide__a_loop_is_never_in_a_hurry) {
     }
     reserved[i] = stats_of(c.d).reserved_bytes[TIDE_STAT_ALL].peak;
     calls[i] = tide_machine_call_stats(c.m, TIDE_CALL_MAP).calls;
+    hurries += stats_of(c.d).num_hurries;
     chaos_end(&c);
   }
 
   T_EQ(reserved[0], reserved[1]);
   T_EQ(calls[0], calls[1]);
+  T_EQ(hurries, 0);
 }
 
 // Streams that come and go, each with a little memory: what the dead ones had serves the others.

@@ -239,3 +239,60 @@ T_TEST(test_tide_hurry__threads_share_what_is_recast) {
   T_LT(0, calls(r.m, TIDE_CALL_PHYSICAL_FREE));
   rig_free(r);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Statistics
+
+// On the dry machine, only calls of the driver take time.
+static uint64_t time_of(rig r, size_t bytes) {
+  const uint64_t begin_ns = clock_of(r.m);
+  give(r.d, take(r.d, NULL, bytes));
+  return clock_of(r.m) - begin_ns;
+}
+
+T_TEST(test_tide_hurry__the_time_of_views_is_counted) {
+  const rig r = rig_new("policy:tide,tide_slack:0,tide_wait_slack:0,tide_idle_handles:0,tide_ahead:False");
+  tide_block blocks[8];
+  for (size_t i = 0; i < 8; ++i) blocks[i] = take(r.d, NULL, 32 * MIB);
+  for (size_t i = 0; i < 8; i += 2) give(r.d, blocks[i]);
+  T_EQ(counter(r.d, stitch_ns), 0);
+
+  const uint64_t first_ns = time_of(r, 128 * MIB);
+  T_LT(0, first_ns);
+  T_EQ(counter(r.d, stitch_ns), first_ns);
+  T_EQ(time_of(r, 128 * MIB), 0);  // the same view
+  T_EQ(counter(r.d, stitch_ns), first_ns);
+
+  give(r.d, blocks[1]);
+  const uint64_t second_ns = time_of(r, 160 * MIB);
+  T_LT(0, second_ns);
+  T_EQ(counter(r.d, stitch_ns), first_ns + second_ns);
+  T_EQ(counter(r.d, num_hurries), 0);
+  tide_device_reset_accumulated(r.d);
+  T_EQ(counter(r.d, stitch_ns), 0);
+  rig_free(r);
+}
+
+T_TEST(test_tide_hurry__views_without_a_share_are_not_timed) {
+  const rig r = rig_new("policy:tide,tide_slack:0,tide_idle_handles:0,tide_stitch_share:1");
+  tide_block blocks[8];
+  for (size_t i = 0; i < 8; ++i) blocks[i] = take(r.d, NULL, 32 * MIB);
+  for (size_t i = 0; i < 8; i += 2) give(r.d, blocks[i]);
+  T_LT(0, time_of(r, 128 * MIB));
+  T_EQ(counter(r.d, stitch_ns), 0);
+  rig_free(r);
+}
+
+T_TEST(test_tide_hurry__hurries_are_counted) {
+  tide_block blocks[SMALL_BLOCKS];
+  const rig r = rig_new(HURRY);
+  T_EQ(counter(r.d, num_hurries), 0);
+  hurry_begin(r, blocks);
+  T_EQ(counter(r.d, num_hurries), 1);
+  hurry_release(r, blocks);
+  (void)take(r.d, r.side, LARGE_BYTES);
+  T_EQ(counter(r.d, num_hurries), 1);  // the same one
+  tide_device_reset_accumulated(r.d);
+  T_EQ(counter(r.d, num_hurries), 0);
+  rig_free(r);
+}

@@ -278,11 +278,12 @@ def _needed_shim() -> ctypes.CDLL:
     return _shim
 
 
-def _waits(shim: ctypes.CDLL, index: int) -> dict[str, int]:
-    """What streams of a device waited for."""
-    counts = (ctypes.c_int64 * 4)()
-    shim.tidemark_torch_waits(ctypes.c_int(index), counts)
-    return dict(zip(("stream_waits", "stream_wait_bytes", "avoided", "host_ns"), counts))
+def _counts(shim: ctypes.CDLL, index: int) -> tuple[dict[str, int], dict[str, int]]:
+    """What streams of a device waited for, and what its views cost."""
+    counts = (ctypes.c_int64 * 6)()
+    shim.tidemark_torch_counts(ctypes.c_int(index), counts)
+    waits = dict(zip(("stream_waits", "stream_wait_bytes", "avoided", "host_ns"), counts))
+    return waits, dict(zip(("ns", "hurries"), counts[4:]))
 
 
 def _fallback(shim: ctypes.CDLL, index: int) -> Optional[str]:
@@ -306,6 +307,10 @@ def stats(device: Any = None) -> dict[str, Any]:
     "waits" has how often streams waited on the device for memory of each other, the bytes of the blocks, how often new
     memory was reserved instead ("avoided"), and the nanoseconds that the host waited for work ("host_ns"). How long
     streams waited on the device is not measured.
+
+    "views" has the nanoseconds that `tide` spent on making views of idle memory ("ns"), and how often that was more
+    than its share of the time, so that more memory was reserved ("hurries").
+
     "utilisation" is the peak of allocated memory divided by the peak of reserved memory. "replaced_by" names the
     allocator that another part of the program installed later. "fallback" is the reason if virtual memory does not work
     and policy `torch` took over. If Tidemark is switched off, PyTorch's part remains.
@@ -318,12 +323,14 @@ def stats(device: Any = None) -> dict[str, Any]:
     is_running = shim is not None and torch.cuda.is_initialized()
     machine = shim.tidemark_torch_machine() if shim is not None and is_running else None
     index = torch.cuda._utils._get_device_index(device, optional=True) if is_running else 0
+    waits, views = _counts(shim, index) if shim is not None and machine else ({}, {})
     return {
         "device": flat,
         "host": torch.cuda.host_memory_stats() if hasattr(torch.cuda, "host_memory_stats") else {},
         "utilisation": flat.get("allocated_bytes.all.peak", 0) / reserved if reserved else 1.0,
         "tags": _figures(index) if is_running else {},
-        "waits": _waits(shim, index) if shim is not None and machine else {},
+        "waits": waits,
+        "views": views,
         "fallback": _fallback(shim, index) if shim is not None and machine else None,
         "driver_calls": library.driver_calls(_library, machine) if _library is not None and machine else {},
         "version": _library.tide_version().decode() if _library is not None else "",

@@ -65,6 +65,7 @@ void tide_device_reset_accumulated(tide_device_cache* device) {
   TIDE_DEVICE_COUNTER_MAP(FORGET)
 #undef FORGET
   device->totals.num_ahead_handles = device->totals.ahead_ns = 0;
+  device->totals.stitch_ns = device->totals.num_hurries = 0;
   tide__mutex_unlock(&device->totals_lock);
 }
 

@@ -39,9 +39,18 @@ static double time_within(double left, double most) {
   return left > most ? most : left < -most ? -most : left;
 }
 
+static void statistics_count(tide_device_cache* device, double spent_ns, bool is_new_hurry) {
+  if (spent_ns <= 0 && !is_new_hurry) return;
+  tide__mutex_lock(&device->totals_lock);
+  device->totals.stitch_ns += (int64_t)spent_ns;
+  device->totals.num_hurries += is_new_hurry;
+  tide__mutex_unlock(&device->totals_lock);
+}
+
 // Counts time that has passed, and time that views took.
 static void stitch_time_count(const tide__request* request, double passed_ns, double spent_ns) {
   tide_device_cache* const device = request->device;
+  const bool was_hurried = device->is_hurried;
   const double share = request->options->tide_stitch_share;
   const double burst = share * STITCH_WINDOW_NS;
   device->stitch_ns_left = time_within(device->stitch_ns_left + share * passed_ns - spent_ns, burst);
@@ -50,6 +59,7 @@ static void stitch_time_count(const tide__request* request, double passed_ns, do
   const bool is_calm = device->stitch_ns_left >= burst;
   const bool is_late = device->stitch_ns_left <= 0 || (device->is_hurried && !is_calm);
   device->is_hurried = is_late && can_hurry(request->options);
+  statistics_count(device, spent_ns, device->is_hurried && !was_hurried);
 }
 
 static double elapsed_ns(uint64_t from_ns, uint64_t to_ns) {
