@@ -26,6 +26,7 @@ const char* tidemark_torch_install(const char* settings, int has_host);
 const char* tidemark_torch_configure(const char* settings);
 const char* tidemark_torch_replaced_by(void);
 const char* tidemark_torch_fallback(int index);
+void tidemark_torch_counts(int index, int64_t out[6]);
 const char* tidemark_torch_slots(void);
 void tidemark_torch_name_holders(void (*write)(int device, char* text, size_t capacity));
 void tidemark_torch_use_machine(tide_machine* machine);

@@ -63,6 +63,29 @@ void counts_requests() {
   CHECK(cuda()->getDeviceStats(0).allocation[0].peak == 0);
 }
 
+// Four holes serve a request that is as long as all of them: with `tide`, by a view. There is no room for new
+// memory.
+void counts_time_of_views() {
+  int64_t counts[6];
+  cuda()->emptyCache({ 0, 0 });
+  cuda()->resetAccumulatedStats(0);
+  cuda()->resetPeakStats(0);
+  tidemark_torch_counts(0, counts);
+  CHECK(std::all_of(counts, counts + 6, [](int64_t count) { return count == 0; }));
+  {
+    std::vector<c10::DataPtr> all;
+    for (int i = 0; i < 8; i++) all.push_back(cuda()->allocate(capacity / 10));
+    for (size_t i = 0; i < 8; i += 2) all[i].clear();
+    all.push_back(cuda()->allocate(4 * (capacity / 10)));
+  }
+  tidemark_torch_counts(0, counts);
+  CHECK((counts[4] > 0) == is_tide());
+  CHECK(counts[5] == 0);
+  tidemark_torch_counts(1, counts);  // there is no such device
+  CHECK(std::all_of(counts, counts + 6, [](int64_t count) { return count == 0; }));
+  cuda()->emptyCache({ 0, 0 });
+}
+
 void shows_every_block() {
   Stream stream;
   const std::vector<Request> all = make_requests(30);
@@ -227,9 +250,13 @@ void calls_trackers() {
 }  // namespace
 
 const std::vector<Test> look_tests = {
-  { "counts_requests", counts_requests }, { "shows_every_block", shows_every_block },
-  { "records_history", records_history }, { "skips_actions", skips_actions },
-  { "calls_trackers", calls_trackers },   { "names_holders", names_holders },
+  { "counts_requests", counts_requests },
+  { "shows_every_block", shows_every_block },
+  { "records_history", records_history },
+  { "skips_actions", skips_actions },
+  { "calls_trackers", calls_trackers },
+  { "names_holders", names_holders },
+  { "counts_time_of_views", counts_time_of_views },
 };
 
 }  // namespace drive
