@@ -124,3 +124,38 @@ CROWD_TEST(test_tide__a_trim_waits_for_a_crowd) {
   T_EQ(current(d, reserved_bytes), 0);
   for (int i = 0; i < CROWD; ++i) stream_finish(m, 0, c.streams[i]);  // would tell of work that came too late
 }
+
+// A stream seldom asks whether its own marks have passed. So uses of it that are over may have all places of a
+// handle. They share a place when another stream needs one, and the rest of the handle serves on.
+CROWD_TEST(test_tide__many_uses_of_one_stream_are_no_crowd) {
+  enum { HALF = 8, BLOCKS = 2 * HALF };  // a handle has the first half
+  const size_t bytes = 4 * MIB;
+  const int64_t reserved = BLOCKS * (int64_t)bytes;
+  configure(d, "tide_least_handle_mb:32,tide_slack:0,tide_wait_slack:0");
+  const tide_stream first = known_new(m, d);
+  const tide_stream second = known_new(m, d);
+  tide_block blocks[BLOCKS];
+  for (int i = 0; i < BLOCKS; ++i) blocks[i] = take(d, first, bytes);
+  give(d, blocks[HALF - 1]);
+  give(d, blocks[HALF]);
+  stream_finish(m, 0, first);
+  const tide_block other = take(d, second, 2 * bytes);
+  T_EQ(large_bytes(d), reserved);
+
+  for (int i = 0; i < PLACES; ++i) give(d, blocks[2 * i]);
+  stream_finish(m, 0, first);
+  hold_up(&late, m, second);
+  paint(m, second, other, 111, 2 * bytes);
+  give(d, other);
+
+  for (int i = 0; i < PLACES; ++i) {
+    blocks[2 * i] = take(d, first, bytes);
+    paint(m, first, blocks[2 * i], 222, bytes);
+  }
+  stream_finish(m, 0, first);
+  let_go(&late);
+  stream_finish(m, 0, second);
+  for (int i = 0; i < PLACES; ++i) expect_filled(m, 0, bytes_of(blocks[2 * i]), 222, bytes);
+  T_EQ(large_bytes(d), reserved);
+  T_EQ(stats_of(d).num_stream_waits, 0);
+}

@@ -253,8 +253,8 @@ static bool lanes_poll(tide_device_cache* device, tide__lane* own, bool leaves_o
 
 bool tide__marks_poll(tide_device_cache* device, tide__lane* own) { return lanes_poll(device, own, false); }
 
-// Asking the machine costs more than making a mark. A lane that makes none at releases has at most a late
-// one.
+// Asking the machine costs more than making a mark. A lane that makes none at releases is always asked about:
+// it makes one a request at most.
 static bool lane_may_be_left_out(const tide__lane* lane) {
   const uint64_t left = tide__load_relaxed(&lane->marks.made) - tide__load_relaxed(&lane->marks.passed);
   return left < OWN_MARKS_ASKED && tide__load_relaxed(&lane->makes_marks) != 0 &&
@@ -276,6 +276,10 @@ static void handle_crowd_locked(tide_device_cache* device, tide__handle* handle,
   handle->crowd = tide__add_release(&device->crowds, 1) + 1;  // pairs with tide__marks_poll
 }
 
+static bool user_is_over(const tide__user* user) {
+  return user->lane == NULL || tide__stamp_has_passed(user->lane, user->stamp);
+}
+
 static bool user_overlaps(const tide__user* user, uint64_t from, uint64_t to) {
   return user->lane != NULL && user->from < to && from < user->to;
 }
@@ -291,31 +295,45 @@ static void user_yield(tide__user* user, const tide__user* use) {
 }
 
 // The place for a new use: one that is not needed any more, or that of another use by the same lane, which is
-// joined with it. NULL: all are taken by other lanes.
+// joined with it. NULL: other lanes have all places.
 static tide__user* handle_find_place(tide__handle* handle, const tide__user* use) {
   tide__user* open = NULL;
   tide__user* same = NULL;
   for (int i = 0; i < TIDE__HANDLE_USERS; i++) {
     tide__user* const user = &handle->users[i];
     user_yield(user, use);
-    if (user->lane == NULL || tide__stamp_has_passed(user->lane, user->stamp)) open = user;
+    if (user_is_over(user)) open = user;
     else if (user->lane == use->lane) same = user;
   }
   return open != NULL ? open : same;
 }
 
-void tide__handle_note_use_locked(tide_device_cache* device, tide__handle* handle, const tide__user* use) {
-  tide__user* const place = handle_find_place(handle, use);
-  if (place == NULL) {
-    handle_crowd_locked(device, handle, use->lane, use->stamp);
-  } else if (place->lane != use->lane || tide__stamp_has_passed(place->lane, place->stamp)) {
-    *place = *use;
-  } else {
-    place->from = tide__min(place->from, use->from);
-    place->to = tide__max(place->to, use->to);
-    // The later mark is not that of the earlier use, so no stream may wait for it.
-    place->stamp = tide__max(place->stamp, use->stamp) & ~(uint64_t)1;
+static void user_join(tide__user* user, const tide__user* use) {
+  user->from = tide__min(user->from, use->from);
+  user->to = tide__max(user->to, use->to);
+  // The later mark is not that of the earlier use, so no stream may wait for it.
+  user->stamp = tide__max(user->stamp, use->stamp) & ~(uint64_t)1;
+}
+
+// Joins two uses by one lane, and returns the place of one of them. NULL if all are by different lanes.
+static tide__user* handle_make_place(tide__handle* handle) {
+  tide__user* const users = handle->users;
+  for (int i = 1; i < TIDE__HANDLE_USERS; i++) {
+    for (int j = 0; j < i; j++) {
+      if (users[i].lane != users[j].lane) continue;
+      user_join(&users[j], &users[i]);
+      return &users[i];
+    }
   }
+  return NULL;
+}
+
+void tide__handle_note_use_locked(tide_device_cache* device, tide__handle* handle, const tide__user* use) {
+  tide__user* place = handle_find_place(handle, use);
+  if (place == NULL) place = handle_make_place(handle);
+  if (place == NULL) handle_crowd_locked(device, handle, use->lane, use->stamp);
+  else if (user_is_over(place) || place->lane != use->lane) *place = *use;
+  else user_join(place, use);
 }
 
 // Has a lane's stream a wait for a mark of another?
@@ -348,8 +366,7 @@ bool tide__handle_is_over(tide_device_cache* device, const tide__handle* handle)
   if (!tide__stamp_has_passed(own, own->unnoted)) return false;
   if (handle->crowd > tide__load_relaxed(&device->crowds_over)) return false;
   for (int i = 0; i < TIDE__HANDLE_USERS; i++) {
-    const tide__user* const user = &handle->users[i];
-    if (user->lane != NULL && !tide__stamp_has_passed(user->lane, user->stamp)) return false;
+    if (!user_is_over(&handle->users[i])) return false;
   }
   return true;
 }
