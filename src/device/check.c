@@ -143,7 +143,8 @@ static int block_check_home(const tide__segment* segment, const tide__block* blo
 // Is no run or hole of idle memory in a view longer than its bound?
 static int view_check_idle(const tide__view_list* list, size_t entry) {
   const tide__view* const view = list->entries[entry].view;
-  const uint64_t most = tide__view_bound_bytes(list->bounds[entry]);
+  const int32_t bound = list->bounds[entry];
+  const uint64_t most = bound == TIDE__VIEW_UNBOUNDED ? UINT64_MAX : tide__view_bound_bytes(bound);
   uint64_t run = 0;
   for (size_t i = 0; i < view->count; i++) {
     run += view->handles[i]->idle_prefix;

@@ -170,6 +170,27 @@ TIDE_TEST(test_tide__the_tightest_run_of_a_view_serves) {
   comb_expect(m, &c);
 }
 
+T_TEST(test_tide__a_view_serves_with_more_than_a_tib) {
+  enum { COUNT = 8 };
+  const size_t bytes = (size_t)160 << 30;
+  tide_machine* m = dry_of((uint64_t)4 << 40);
+  tide_device_cache* d = device_with(m, "policy:tide,tide_stitch_share:1,tide_slack:0,tide_idle_handles:0");
+  tide_block blocks[COUNT];
+  for (int i = 0; i < COUNT; ++i) blocks[i] = take(d, NULL, bytes);
+  for (int i = 0; i < COUNT; ++i)
+    if (i != COUNT / 2) give(d, blocks[i]);
+  const int64_t reserved = current(d, reserved_bytes);
+
+  const tide_block block = take(d, NULL, (COUNT - 1) * bytes);
+  T_EQ(tide_device_check(d), 0);
+  give(d, block);
+  T_EQ(tide_device_check(d), 0);
+  T_PTR_EQ(take(d, NULL, (COUNT - 1) * bytes).address, block.address);
+  T_EQ(current(d, reserved_bytes), reserved);
+  tide_device_free(d);
+  tide_machine_free(m);
+}
+
 // The second of three blocks in the first handle of a view, whose memory is at home on another stream, is
 // released. The hole touches no end of the handle.
 TIDE_TEST(test_tide__a_hole_inside_a_handle_of_a_view_serves) {

@@ -9,13 +9,16 @@
 
 #include "device/tide/tide.h"
 
+// From 1 TiB on, a bound says nothing.
+#define TIDE__VIEW_UNBOUNDED INT32_MAX
+
 // Converts a bound of idle memory to units of TIDE__GRAIN, rounded up, and back; and what a request needs,
 // rounded down.
 static inline int32_t tide__view_bound_of(uint64_t bytes) {
-  return (int32_t)tide__min((bytes + TIDE__GRAIN - 1) / TIDE__GRAIN, INT32_MAX);
+  return (int32_t)tide__min((bytes + TIDE__GRAIN - 1) / TIDE__GRAIN, TIDE__VIEW_UNBOUNDED);
 }
 static inline int32_t tide__view_need_of(uint64_t bytes) {
-  return (int32_t)tide__min(bytes / TIDE__GRAIN, INT32_MAX);
+  return (int32_t)tide__min(bytes / TIDE__GRAIN, TIDE__VIEW_UNBOUNDED);
 }
 static inline uint64_t tide__view_bound_bytes(int32_t bound) { return (uint64_t)bound * TIDE__GRAIN; }
 // The first entry from `index` on with a bound of at least `need`, which is above 0; or the count.
