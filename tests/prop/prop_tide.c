@@ -203,8 +203,9 @@ static bool marks_are_missing(const model* s) {
   return failures > 0 || s->has_closed;
 }
 
-// Memory is made only within the slack; or if all that is idle lies in handles that blocks have parts of:
-// each block has parts of two at most.
+// Memory is made only within the slack, which steady growth raises where there is no limit; up to two handles
+// above it, if a view would need new memory as well; or if all that is idle lies in handles that blocks have
+// parts of: each block has parts of two at most.
 static bool growth_is_justified(model* s, const tide_device_stats* stats) {
   uint64_t reserved = 0;
   if (!reserved_get(s, stats, &reserved)) return false;
@@ -212,9 +213,11 @@ static bool growth_is_justified(model* s, const tide_device_stats* stats) {
   const uint64_t active = (uint64_t)stats->active_bytes[TIDE_STAT_LARGE].current + s->asked;
   const uint64_t parts = 2 * (uint64_t)stats->active[TIDE_STAT_LARGE].current + 3;
   const uint64_t large = (uint64_t)stats->reserved_bytes[TIDE_STAT_LARGE].current;
+  const double growth = tide_device_limit(s->d) == TIDE_NO_LIMIT ? 10 : 1;
   // Half of the slack more may be made ahead, and may become idle for a view.
-  const double slack = (double)s->peak * (1 + (s->options.tide_ahead ? 1.5 : 1) * s->options.tide_slack);
+  const double ahead = s->options.tide_ahead ? 1.5 : 1;
   const uint64_t unit = s->options.tide_least_handle_bytes;
+  const double slack = (double)s->peak * (1 + growth * ahead * s->options.tide_slack) + 2 * (double)unit;
   // By memory, not by time, and not because streams keep some to themselves or have no marks of it.
   const bool is_bounded = s->options.tide_stitch_share == 1 && s->options.tide_idle_handles == 0 &&
                           !marks_are_missing(s);
@@ -476,7 +479,8 @@ static bool do_trim(model* s, const op* o) {
 }
 
 static bool do_limit(model* s, const op* o) {
-  const uint64_t bytes = o->value % 3 == 0 ? TIDE_NO_LIMIT : (30 + o->number % 60) * MIB;
+  const uint64_t many = o->value % 2 == 0 ? CAPACITY : TIDE_NO_LIMIT;
+  const uint64_t bytes = o->value % 3 == 0 ? many : (30 + o->number % 60) * MIB;
   EXPECT_OK(tide_device_set_limit(s->d, bytes));
   return true;
 }
