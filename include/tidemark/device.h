@@ -737,8 +737,10 @@ typedef struct tide_device_stats {
   tide_stat ahead_bytes;
   int64_t num_ahead_handles;  // handles that were made ahead so far
   int64_t ahead_ns;           // time of the helper's driver calls, also for views
-  int64_t stitch_ns;          // time that stitching took in requests; 0 if tide_stitch_share is 1
-  int64_t num_hurries;        // how often that was more than its share, so that tide_most_slack applied
+  // Time in which requests made views of idle memory, or gave it back for larger handles or private pools. 0
+  // if tide_stitch_share is 1.
+  int64_t stitch_ns;
+  int64_t num_hurries;  // how often that was more than its share, so that tide_most_slack applied
 } tide_device_stats;
 #define TIDE_DEVICE_STATS_INIT TIDE_SIZED(tide_device_stats)
 
