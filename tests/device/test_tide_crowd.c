@@ -125,8 +125,8 @@ CROWD_TEST(test_tide__a_trim_waits_for_a_crowd) {
   for (int i = 0; i < CROWD; ++i) stream_finish(m, 0, c.streams[i]);  // would tell of work that came too late
 }
 
-// A stream seldom asks whether its own marks have passed. So uses of it that are over may have all places of a
-// handle. They share a place when another stream needs one, and the rest of the handle serves on.
+// A stream seldom asks whether its own marks have passed. So uses of it that are over may have all places of
+// a handle. They share a place when another stream needs one, and the rest of the handle serves on.
 CROWD_TEST(test_tide__many_uses_of_one_stream_are_no_crowd) {
   enum { HALF = 8, BLOCKS = 2 * HALF };  // a handle has the first half
   const size_t bytes = 4 * MIB;
