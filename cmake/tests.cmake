@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
 #
-# Tests: each tests/*/test_*.c and tests/prop/prop_*.c is a program and a test of the same name; those in tests/tool also
-# link the objects of the tool. Then the corpus of each fuzz/fuzz_*.c, as a test of the same name, the whole command, and
-# checks of the tree and of an installation. Every test ends with a line `N passed, N failed, N skipped`.
+# Tests: the files tests/<folder>/test_*.c are the program tests_<folder>, and each file is a test of its name, in its own
+# run of the program. The corpus of each fuzz/fuzz_*.c is a test of that name. Then the whole command, and checks of the
+# tree and of an installation. Every test ends with a line `N passed, N failed, N skipped`.
 
 # The program under test, the folder of test data, and settings of the checks below.
 set(TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_SOURCE=${PROJECT_SOURCE_DIR}" "TIDEMARK_SANITIZE=${TIDEMARK_SANITIZE}")
@@ -15,106 +15,119 @@ if(TARGET tidemark_mpi)
        "TIDEMARK_MPIRUN=${MPIEXEC_EXECUTABLE}")
 endif()
 
-# The approximate seconds of tests that take more than one. Long tests start first, so that no processor waits for the
-# last of them. ./dev uses the file to estimate the remaining time.
-set(TIDEMARK_TEST_COSTS oracle=45 python=30 pytorch_versions=20 plot=20 survey=20 view=30 page=8 page_browser=60 page_hostile=120 test_roundtrip=16 command=15
-    install=15 preload=15
-    command_numbers=14 fuzz_cpu=14 prop_device=12 cuts=10 dev=10 leaks=9 test_cpu_threads=9 fuzz_plan=8
-    test_recordings=8 test_tide=8 test_verify_random=7 leaks_jobs=6 prop_tide=6 test_ledger=6 test_optimum=6
-    test_tide_order=6 command_why=5 prop_pinned=5 prop_plan=5 prop_soak=5 pytorch_shim_2.11_tide=5
-    pytorch_shim_2.11_torch=5 pytorch_shim_2.14_tide=5 pytorch_shim_2.14_torch=5 pytorch_shim_2.8_tide=5
-    pytorch_shim_2.8_torch=5 test_profile_optimum=5 fuzz_pinned=4 test_cpu_fork=4 test_pinned_faults=4
-    test_plan_limits=4 fuzz_graph=3 fuzz_profile=3 prop_cpu=3 prop_faults=3 prop_graph=3 prop_ledger=3
-    prop_profile=3 stacks=3 test_shares=3 test_threads=3 headers=2 long_recording=2 pytorch=2 test_crowds=2
-    test_fallback=2 test_incremental=2 test_profile_recordings=2 test_stream=2 serve=45
-    test_quota_file=3 test_quota_processes=4)
-set(TIDEMARK_TEST_COSTS_FILE "${PROJECT_BINARY_DIR}/test_costs")
-file(WRITE "${TIDEMARK_TEST_COSTS_FILE}" "")
+# Runs a program and prints the processor time that it and its children took, for ./dev.
+add_executable(t_clock tests/clock.c)
+tidemark_flags(t_clock)
 
-function(tidemark_test name)
-  set(cost 1)
-  if(";${TIDEMARK_TEST_COSTS};" MATCHES ";${name}=([0-9]+);")
-    set(cost ${CMAKE_MATCH_1})
+# tidemark_test(NAME PROGRAM [ARGUMENT ...]): the program is a target or a path.
+function(tidemark_test name program)
+  if(NOT program MATCHES "/")
+    set(program $<TARGET_FILE:${program}>)
   endif()
-  file(APPEND "${TIDEMARK_TEST_COSTS_FILE}" "${name} ${cost}\n")
-  add_test(NAME ${name} COMMAND ${ARGN})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${TIDEMARK_TEST_TIMEOUT} SKIP_RETURN_CODE 77 COST ${cost}
+  add_test(NAME ${name} COMMAND t_clock ${program} ${ARGN})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${TIDEMARK_TEST_TIMEOUT} SKIP_RETURN_CODE 77
                        ENVIRONMENT "${TIDEMARK_TEST_ENVIRONMENT}")
 endfunction()
 
-# Programs that start no thread; in them a call of pthread_create() fails the test. The thread sanitizer can find nothing
-# in them, so its pass leaves them out.
-set(TIDEMARK_TESTS_OF_ONE_THREAD prop_graph prop_ledger replay_fuzz_graph replay_fuzz_json
-    replay_fuzz_minimalloc replay_fuzz_native replay_fuzz_options replay_fuzz_pickle replay_fuzz_pinned
-    replay_fuzz_problem replay_fuzz_profile_plan replay_fuzz_rmm test_action test_base test_bins test_chrome
-    test_budget_pace test_budgets test_cpu_badinput test_cpu_fill test_crowds test_curve test_cut test_display test_dry test_emit test_folded test_format test_frames
-    test_graph_in_place test_graph_layout test_graph_lifetimes test_graph_roles test_help test_incremental test_json
-    test_ledger test_lifetimes test_limit test_magazine test_memory_raw test_minimalloc test_native test_native_damage test_optimum
-    test_open test_options test_parks test_pickle test_plan_pools test_planner_checks test_planner_faults test_planner_outputs
-    test_planner_results test_planner_sizes test_pprof test_problem test_profile_auto test_profile_faults
-    test_profile_file test_profile_optimum test_profile_plan test_profile_recordings test_profile_upstream
-    test_profile_verify test_recorded test_recordings test_records test_refusals test_rmm
-    test_roundtrip test_size test_steps test_stitch test_survey test_tide_chaos test_timeline test_trace test_tree test_verify test_verify_random test_watch)
-
-# Programs whose own code takes most of the time: oracles and brute force.
-set(TIDEMARK_TESTS_THAT_COMPUTE "^(prop_|replay_fuzz_|test_(graph_layout|ledger|optimum|profile_optimum|verify_random)$)")
-
-# A test program. Its own code is hardly optimised, because that would take most of the build time.
+# A program of tests from the sources after its name. Its own code is not optimised, because that would take most of the
+# build time.
 function(tidemark_test_program name)
   tidemark_program(${name} ${ARGN})
   target_include_directories(${name} PRIVATE src tests)
-  if(TIDEMARK_SANITIZE AND NOT name MATCHES "${TIDEMARK_TESTS_THAT_COMPUTE}")
-    target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
-  else()
-    target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
-  endif()
-  if(name IN_LIST TIDEMARK_TESTS_OF_ONE_THREAD)
-    target_compile_definitions(${name} PRIVATE T_HAS_ONE_THREAD)
-    target_link_options(${name} PRIVATE LINKER:--wrap=pthread_create)
-  endif()
+  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
 endfunction()
 
+# The same with the harness.
+function(tidemark_harness_program name)
+  tidemark_test_program(${name} tests/t.c ${ARGN})
+  target_link_options(${name} PRIVATE LINKER:--wrap=pthread_create)
+endfunction()
+
+# Removes from a list the sources whose tests start no thread: the thread sanitizer can find nothing in them.
+function(tidemark_keep_threads variable)
+  set(kept)
+  foreach(source IN LISTS ${variable})
+    file(STRINGS "${source}" lines REGEX "^#define T_THREADS$")
+    if(lines)
+      list(APPEND kept "${source}")
+    endif()
+  endforeach()
+  set(${variable} ${kept} PARENT_SCOPE)
+endfunction()
+
+# Sources whose own code takes most of the time: oracles and brute force.
+set(TIDEMARK_TESTS_THAT_COMPUTE "/(prop_[a-z]*|test_(graph_layout|optimum|profile_optimum|verify_random)).c$")
+
+# One program for each folder; each of its files is a test.
 tidemark_sources(TIDEMARK_TEST_SOURCES "${PROJECT_SOURCE_DIR}/tests/*/test_*.c"
                  "${PROJECT_SOURCE_DIR}/tests/prop/prop_*.c")
 if(NOT TARGET tidemark_tool)
   list(FILTER TIDEMARK_TEST_SOURCES EXCLUDE REGEX "/tests/tool/")
 endif()
-if(NOT TIDEMARK_SANITIZE STREQUAL "thread" OR NOT CMAKE_C_COMPILER_ID STREQUAL "GNU")
-  # It counts accesses to memory by the calls that this sanitizer adds, and replaces functions of its library.
-  list(FILTER TIDEMARK_TEST_SOURCES EXCLUDE REGEX "/test_cache_lines.c$")
+# It counts accesses to memory by the calls that the thread sanitizer adds, and replaces functions of its library.
+set(TIDEMARK_CACHE_LINES "${PROJECT_SOURCE_DIR}/tests/device/test_cache_lines.c")
+list(REMOVE_ITEM TIDEMARK_TEST_SOURCES "${TIDEMARK_CACHE_LINES}")
+if(TIDEMARK_SANITIZE STREQUAL "thread")
+  tidemark_keep_threads(TIDEMARK_TEST_SOURCES)
+  if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    tidemark_harness_program(test_cache_lines "${TIDEMARK_CACHE_LINES}")
+    target_compile_options(test_cache_lines PRIVATE -fno-sanitize=thread -D__SANITIZE_THREAD__)
+    tidemark_test(test_cache_lines test_cache_lines)
+  endif()
 endif()
+set(TIDEMARK_TEST_FOLDERS)
 foreach(source IN LISTS TIDEMARK_TEST_SOURCES)
+  string(REGEX REPLACE ".*/tests/([a-z]+)/.*" "\\1" folder "${source}")
   cmake_path(GET source STEM name)
-  if(TIDEMARK_SANITIZE STREQUAL "thread" AND name IN_LIST TIDEMARK_TESTS_OF_ONE_THREAD)
-    continue()
+  list(APPEND TIDEMARK_TEST_FOLDERS ${folder})
+  list(APPEND TIDEMARK_TESTS_IN_${folder} "${source}")
+  if(source MATCHES "${TIDEMARK_TESTS_THAT_COMPUTE}")
+    set_source_files_properties("${source}" PROPERTIES COMPILE_OPTIONS -O1)
   endif()
-  tidemark_test_program(${name} "${source}")
-  if(source MATCHES "/tests/tool/")
-    target_link_libraries(${name} PRIVATE tidemark_verbs)
-  elseif(source MATCHES "/tests/conformance/")
-    target_link_libraries(${name} PRIVATE tidemark_conformance tidemark_static)
-  endif()
-  tidemark_test(${name} ${name})
+  tidemark_test(${name} tests_${folder} --file ${name})
+  set_tests_properties(${name} PROPERTIES LABELS ${folder})
 endforeach()
-if(TARGET test_cache_lines)
-  target_compile_options(test_cache_lines PRIVATE -fno-sanitize=thread -D__SANITIZE_THREAD__)
+list(REMOVE_DUPLICATES TIDEMARK_TEST_FOLDERS)
+foreach(folder IN LISTS TIDEMARK_TEST_FOLDERS)
+  tidemark_harness_program(tests_${folder} ${TIDEMARK_TESTS_IN_${folder}})
+endforeach()
+if(TARGET tests_tool)
+  target_link_libraries(tests_tool PRIVATE tidemark_verbs)
 endif()
-target_compile_definitions(test_touch PRIVATE _GNU_SOURCE)  # it chooses processors and looks for pages
+if(TARGET tests_conformance)
+  target_link_libraries(tests_conformance PRIVATE tidemark_conformance tidemark_static)
+endif()
+# It chooses processors and looks for pages.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/base/test_touch.c" PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
 
-# The corpus of each fuzz target, without a fuzzer.
-foreach(source IN LISTS TIDEMARK_FUZZ_SOURCES)
+# The corpora of the fuzz targets, without a fuzzer.
+set(TIDEMARK_REPLAYED ${TIDEMARK_FUZZ_SOURCES})
+if(TIDEMARK_SANITIZE STREQUAL "thread")
+  tidemark_keep_threads(TIDEMARK_REPLAYED)
+endif()
+set(TIDEMARK_FUZZ_TABLE "")
+tidemark_harness_program(tests_fuzz tests/replay_corpus.c)
+foreach(source IN LISTS TIDEMARK_REPLAYED)
   cmake_path(GET source STEM name)
-  if(TIDEMARK_SANITIZE STREQUAL "thread" AND "replay_${name}" IN_LIST TIDEMARK_TESTS_OF_ONE_THREAD)
-    continue()
+  file(STRINGS "${source}" starts_threads REGEX "^#define T_THREADS$")
+  if(starts_threads)
+    string(APPEND TIDEMARK_FUZZ_TABLE " X(${name}, true)")
+  else()
+    string(APPEND TIDEMARK_FUZZ_TABLE " X(${name}, false)")
   endif()
-  tidemark_test_program(replay_${name} "${source}" tests/replay_corpus.c)
-  target_compile_definitions(replay_${name} PRIVATE "FUZZ_TARGET=\"${name}\"")
+  add_library(replay_${name} OBJECT "${source}")
+  tidemark_flags(replay_${name})
+  target_include_directories(replay_${name} PRIVATE include src tests)
+  target_compile_definitions(replay_${name} PRIVATE "LLVMFuzzerTestOneInput=${name}")
+  target_compile_options(replay_${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+  target_link_libraries(tests_fuzz PRIVATE replay_${name})
   if(source IN_LIST TIDEMARK_FUZZ_OF_TOOL)
     target_link_libraries(replay_${name} PRIVATE tidemark_verbs)
   endif()
-  tidemark_test(${name} replay_${name})
+  tidemark_test(${name} tests_fuzz "[${name}]")
 endforeach()
+target_compile_definitions(tests_fuzz PRIVATE "FUZZ_TARGETS=${TIDEMARK_FUZZ_TABLE}")
 
 # The whole command.
 find_program(TIDEMARK_PYTHON python3)

@@ -10,6 +10,7 @@
 // Every block is filled when it is allocated and compared when it is released. No two overlap; each is
 // aligned, filled as its cache promises, and found at every byte. Wrong addresses are refused and change
 // nothing. Sometimes and at the end, tide_cpu_check() and the statistics are checked; nothing is left.
+#define T_THREADS
 #include <pthread.h>
 
 #include "memory.h"

@@ -10,6 +10,7 @@
 //
 // The bytes: count of buffers, switches, count of pools, seed, nodes, the pool's capacities, the buffers (see
 // fuzz_take_buffer), and an offset for each. See fuzz_take_number for a number.
+#define T_THREADS
 #include <stdlib.h>
 #include <string.h>
 

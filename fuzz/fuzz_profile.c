@@ -12,6 +12,7 @@
 // twice, of other addresses or on another thread, runs nested, cancelled and cut short, while memory fails
 // now and then. Every piece is filled at its birth and verified at its death, which may be after that of its
 // profile; no two overlap; nothing is left in the end.
+#define T_THREADS
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

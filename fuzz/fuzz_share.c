@@ -7,6 +7,7 @@
 //
 // What is refused changes nothing. What is opened is memory that the machine knows, all of it, and is closed
 // again. Another import, which is open all the time, stays as it is. Without damage everything is opened.
+#define T_THREADS
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -1,13 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Runs one fuzz target without a fuzzer: over every file of its corpus as it is, over each of them cut off
-// anywhere, and over some thousands with random damage. It is linked with the target; FUZZ_TARGET is its
-// name. A target ends the process when something is wrong; what it was given is then said, and is the same
-// again with the same seed.
+// Runs the fuzz targets without a fuzzer: over every file of their corpus as it is, over each of them cut off
+// anywhere, and over some thousands with random damage. A target ends the process when something is wrong; what
+// it was given is then said, and is the same again with the same seed.
+//
+// The build defines FUZZ_TARGETS, a list of X(name, starts threads). In each target, LLVMFuzzerTestOneInput is
+// called by the name of the target.
+#define T_THREADS
 #include "t.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes);
+#define X(name, has_threads) int name(const uint8_t* data, size_t bytes);
+FUZZ_TARGETS
+#undef X
+
+typedef struct replay_target {
+  int (*run)(const uint8_t* data, size_t bytes);
+  bool has_threads;
+} replay_target;
+
+#define X(name, has_threads) { name, has_threads },
+static const replay_target targets[] = { FUZZ_TARGETS };
+#undef X
+#define X(name, has_threads) #name,
+static const char* const target_names[] = { FUZZ_TARGETS NULL };
+#undef X
 
 #define REPLAY_FILES 256
 #define REPLAY_LARGEST 65536  // bytes of a file with its damage
@@ -26,6 +43,7 @@ typedef struct replay_corpus {
 // ---------------------------------------------------------------------------------------------------
 // What is being run, for the message when it fails
 
+static const replay_target* replay_of;
 static const char* replay_name;
 static char replay_text[512];
 static size_t replay_length;
@@ -51,10 +69,10 @@ static void replay_run(const uint8_t* data, size_t bytes, const char* what, size
   T_CHECK(copy != NULL);
   if (bytes > 0) memcpy(copy, data, bytes);
   const int length =
-      snprintf(replay_text, sizeof replay_text, "%s: %s: %s %zu\n", FUZZ_TARGET, replay_name, what, number);
+      snprintf(replay_text, sizeof replay_text, "%s: %s: %s %zu\n", t_variant(), replay_name, what, number);
   T_CHECK(length > 0 && (size_t)length < sizeof replay_text);
   replay_length = (size_t)length;
-  (void)LLVMFuzzerTestOneInput(copy, bytes);
+  (void)replay_of->run(copy, bytes);
   free(copy);
 }
 
@@ -76,14 +94,22 @@ static void file_load(replay_file* file, const char* folder) {
   (void)fclose(stream);
 }
 
-// All files of the target's corpus, in the order of their names.
+static void target_choose(void) {
+  size_t i = 0;
+  while (strcmp(target_names[i], t_variant()) != 0) i++;
+  replay_of = &targets[i];
+  if (!replay_of->has_threads) t_forbid_threads();
+}
+
+// Chooses the target of the variant. All files of its corpus, in the order of their names.
 static replay_corpus* corpus_load(void) {
   static replay_corpus corpus;
   char folder[1024];
   const char* const source = getenv("TIDEMARK_SOURCE");
-  (void)snprintf(folder, sizeof folder, "%s/fuzz/corpus/" FUZZ_TARGET, source != NULL ? source : ".");
+  (void)snprintf(folder, sizeof folder, "%s/fuzz/corpus/%s", source != NULL ? source : ".", t_variant());
+  target_choose();
   DIR* const dir = opendir(folder);
-  if (dir == NULL) t_skip("there is no folder fuzz/corpus/" FUZZ_TARGET);
+  if (dir == NULL) T_FAIL("there is no folder %s", folder);
   for (const struct dirent* entry = NULL; (entry = readdir(dir)) != NULL;) {
     if (entry->d_name[0] == '.') continue;
     T_LT(corpus.count, REPLAY_FILES);
@@ -147,7 +173,7 @@ static void damaged_once(damaged* d, const replay_corpus* corpus, t_rng* rng) {
 // ---------------------------------------------------------------------------------------------------
 // The tests
 
-T_TEST(test_corpus__as_it_is) {
+T_TEST_OVER(test_corpus__as_it_is, target_names) {
   replay_corpus* const corpus = corpus_load();
   for (size_t i = 0; i < corpus->count; i++) {
     replay_name = corpus->files[i].name;
@@ -156,7 +182,7 @@ T_TEST(test_corpus__as_it_is) {
   corpus_free(corpus);
 }
 
-T_TEST(test_corpus__cut_off_anywhere) {
+T_TEST_OVER(test_corpus__cut_off_anywhere, target_names) {
   replay_corpus* const corpus = corpus_load();
   const size_t step = T_HAS_THREAD_SANITIZER ? 4 : 1;  // as with t_scaled_alone(); others with another seed
   for (size_t i = 0; i < corpus->count; i++) {
@@ -169,7 +195,7 @@ T_TEST(test_corpus__cut_off_anywhere) {
   corpus_free(corpus);
 }
 
-T_TEST(test_corpus__with_random_damage) {
+T_TEST_OVER(test_corpus__with_random_damage, target_names) {
   static damaged d;
   replay_corpus* const corpus = corpus_load();
   const size_t count = t_scaled_alone(T_HAS_SANITIZER ? 4000 : 30000);

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Tables of handles: stale, foreign and invented handles are recognised, also with many threads.
+#define T_THREADS
 #include "base/slots.h"
 
 #include "t.h"

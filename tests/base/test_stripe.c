@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Which stripe a thread has.
+#define T_THREADS
 #include "base/stripe.h"
 
 #include "t.h"

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Touching new pages with several threads, and the memory that the system can still give.
+#define T_THREADS
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>

@@ -3,6 +3,7 @@
 //
 // How allocators query a machine about captures: for a stream outside of a capture, in an active one and in
 // an invalid one, for a stream that is gone, and on a machine that fails. Also the mode RELAXED and its end.
+#define T_THREADS
 #include "core/capture.h"
 
 #include "machine/machines.h"

@@ -3,6 +3,7 @@
 //
 // The register of pools, compared with a plain model: random calls, and after each one the state of every
 // pool. Then requests on several threads call filters while scopes are opened and closed.
+#define T_THREADS
 #include "core/pools.h"
 
 #include "machine/machines.h"

@@ -3,6 +3,7 @@
 //
 // The history without an allocator: options, entries and observers, compared with a plain list of what was
 // added; faults; and the order in which several threads report entries.
+#define T_THREADS
 #include <stdatomic.h>
 
 #include "base/arith.h"

@@ -3,6 +3,7 @@
 //
 // The address map: compared with a list, at the edges of its ranges, without memory, and with readers that
 // look addresses up while others write.
+#define T_THREADS
 #include "core/map.h"
 #include "machine/counting_heap.h"
 

@@ -3,6 +3,7 @@
 //
 // Observers without an allocator: which are called and in which order, compared with a list; and detaching
 // while one runs.
+#define T_THREADS
 #include <sched.h>
 #include <stdatomic.h>
 

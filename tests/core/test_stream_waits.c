@@ -6,6 +6,7 @@
 // its streams must have reached the count that they had queued when it was announced or released. A block
 // whose work is done must become ready in the next pass, unless a fault or a capture intervened. At the end
 // all blocks must.
+#define T_THREADS
 #include "core/stream_waits.h"
 
 #include "base/list.h"

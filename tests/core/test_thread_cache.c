@@ -4,6 +4,7 @@
 // Thread caches and their biased lock. Owners enter their caches while other threads take them. A counter and
 // contents that are not atomic show whether two threads were ever inside at once. The thread sanitizer shows
 // whether their accesses were ordered.
+#define T_THREADS
 #include "core/thread_cache.h"
 
 #include "machine/counting_heap.h"

@@ -3,6 +3,7 @@
 //
 // The CPU cache, one promise of its header at a time: what sizes become, where blocks lie, what is kept and
 // what goes back, what is at an address, limits, orphans, statistics.
+#define T_THREADS
 #include "blocks.h"
 
 // ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 //
 // Memory that has been idle for a while goes back to the system: by a poll, by later calls, or by the helper
 // thread alone. Tests wait at least the idle time, and for very long where something must happen.
+#define T_THREADS
 #include "blocks.h"
 
 #define IDLE_NS ((uint64_t)20000000)  // 20 ms

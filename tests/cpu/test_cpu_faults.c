@@ -3,6 +3,7 @@
 //
 // Every call of the source, every record and every system call fails once, or all fail from one on. Requests
 // fail with TIDE_ERR_NO_MEMORY at worst, contents stay, nothing leaks, and the cache works afterwards.
+#define T_THREADS
 #include <sys/syscall.h>
 
 #include "blocks.h"

@@ -3,6 +3,7 @@
 //
 // A process with several threads in the cache forks. The child has one thread and can use everything: its own
 // blocks, those of threads that do not exist there, idle memory, limits and helpers.
+#define T_THREADS
 #include "blocks.h"
 
 #define FORK_THREADS 3

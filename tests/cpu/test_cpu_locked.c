@@ -3,6 +3,7 @@
 //
 // A program that locks all its memory (mlockall): reserved addresses get no memory, memory can go back, and
 // new memory holds zeros.
+#define T_THREADS
 #include <sys/mman.h>
 #include <sys/resource.h>
 

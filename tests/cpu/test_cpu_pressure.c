@@ -4,6 +4,7 @@
 // Memory runs out, because of a limit or because the source has no more. The cache tries every way to free
 // memory, in order; each test has a request that only one of them can serve. When none is left, the request
 // fails with its size, and the cache stays usable.
+#define T_THREADS
 #include <sys/resource.h>
 
 #include "blocks.h"

@@ -5,6 +5,7 @@
 // second as usually in half an hour. Now and then the tests compare idle bytes with the cap, the resident
 // memory beyond live blocks with the cap, and the resident memory beyond live and idle blocks with the first
 // eighth of the run.
+#define T_THREADS
 #include "blocks.h"
 
 #define LOOKS 32             // how often a run is looked at

@@ -5,6 +5,7 @@
 // any of them, while others trim, poll, change limits, end, or free a cache with orphans. The allocating
 // thread fills a block and the releasing one compares it, so that memory that is handed out twice is
 // detected.
+#define T_THREADS
 #include <sched.h>
 
 #include "blocks.h"

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // What PyTorch's tests require of its CPU caching allocator, and a fork's tests of a variant with a cap.
+#define T_THREADS
 #include "blocks.h"
 #include "tidemark/tensor.h"
 

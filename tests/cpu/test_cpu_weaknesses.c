@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // The weaknesses of PyTorch's CPU caching allocator, each by a counter-example that does no harm here.
+#define T_THREADS
 #include "blocks.h"
 #include "tidemark/profile.h"
 #include "tidemark/tensor.h"

@@ -17,7 +17,6 @@ T_TEST(test_sample__fails_and_is_made_smaller_for_ever) {
 
 T_TEST(test_sample__fails) { T_EQ(2 + 2, 5); }
 
-#ifdef T_HAS_ONE_THREAD
 static void* do_nothing(void* user) { return user; }
 
 T_TEST(test_sample__starts_a_thread) {
@@ -25,4 +24,21 @@ T_TEST(test_sample__starts_a_thread) {
   t_thread_start(&thread, do_nothing, NULL);
   t_thread_join(thread);
 }
-#endif
+
+T_TEST(test_sample__tier_is_quick) {
+  T_CHECK(!t_is_thorough());
+  T_EQ(t_scaled(100), 10);
+  T_EQ(t_scaled(5), 1);
+  T_EQ(t_scaled_least(100, 20), 20);
+  T_EQ(t_scaled_least(10, 20), 10);
+  T_EQ(t_scaled_least(1000, 20), 100);
+  T_EQ(t_fault_step(), 7);
+  T_EQ(t_fault_first(), 2);  // the seed is 9
+}
+
+T_TEST(test_sample__tier_is_thorough) {
+  t_only_thorough();
+  T_EQ(t_scaled(100), 200);
+  T_EQ(t_fault_step(), 1);
+  T_EQ(t_fault_first(), 0);
+}

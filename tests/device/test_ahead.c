@@ -4,6 +4,7 @@
 // Memory that the policy `tide` makes before a request needs it (tide_ahead). On the dry machine the helper
 // is modelled, and everything repeats; on the host machine it is a thread. What it may hold is computed from
 // the requests, and what requests must get from an allocator without a helper.
+#define T_THREADS
 #include <sched.h>
 #include <sys/resource.h>
 

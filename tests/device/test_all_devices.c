@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Names of allocators, several allocators in one trace, and where a block lies, with both policies.
+#define T_THREADS
 #include "device/devices.h"
 
 // ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 //
 // Allocating and releasing: by handle, by address, from other threads, without caching; and which calls are
 // refused.
+#define T_THREADS
 #include "device/devices.h"
 
 // ---------------------------------------------------------------------------------------------------

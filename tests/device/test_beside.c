@@ -3,6 +3,7 @@
 //
 // Other code uses the same machine: it captures streams at any time, without a scope, and makes the machine
 // refuse to wait. Also children of fork().
+#define T_THREADS
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -3,6 +3,7 @@
 //
 // Budgets: limits and guarantees of tags, one rule a test. test_budget_giving.c has the order in which
 // others give way.
+#define T_THREADS
 #include "device/budget.h"
 
 static const char* const tide_emulated[] = { "host tide", "dry tide", NULL };

@@ -3,6 +3,7 @@
 //
 // Budgets when things go wrong, and with threads: faults at every call of the machine, no memory for records,
 // and eight threads with a tag each.
+#define T_THREADS
 #include "device/budget.h"
 
 static const char* const tide_host[] = { "host tide", NULL };

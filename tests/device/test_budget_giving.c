@@ -3,6 +3,7 @@
 //
 // Giving way: in which order idle memory and tags that yield make room for a request, and what never gives
 // way.
+#define T_THREADS
 #include "device/budget.h"
 
 static const char* const tide_emulated[] = { "host tide", "dry tide", NULL };

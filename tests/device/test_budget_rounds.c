@@ -6,6 +6,7 @@
 // no limit is exceeded, no guarantee broken, nothing in use gives way, and whoever was refused could not
 // have been served: nothing was left that might have given way. All sizes are multiples of a handle, so
 // that idle memory is what is reserved and not handed out.
+#define T_THREADS
 #include "device/budget.h"
 
 static const char* const tide_host[] = { "host tide", NULL };

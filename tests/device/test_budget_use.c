@@ -3,6 +3,7 @@
 //
 // Uses of tags: what is away comes back, what does not change is copied once, and what comes next is
 // fetched ahead.
+#define T_THREADS
 #include "device/budget.h"
 
 static const char* const tide_emulated[] = { "host tide", "dry tide", NULL };

@@ -5,6 +5,7 @@
 // every access of the library to memory, for the thread sanitizer. Here these functions count the accesses of
 // each thread to each line of the processor's cache. So the result does not depend on time. This file itself
 // is compiled without the sanitizer.
+#define T_THREADS
 #include "device/devices.h"
 
 // ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Sending memory away and fetching it: contents, order, faults, and every kind of store.
+#define T_THREADS
 #include "device/cargo.h"
 
 static const char* const yard_names[] = { "host pinned", "host pageable", "host file",

@@ -3,6 +3,7 @@
 //
 // Checkpoints of pools: which blocks a restore brings back, which it takes back, and
 // tide_device_pool_check().
+#define T_THREADS
 #define DEVICE_HAS_PLAIN
 #include "device/devices.h"
 

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Several allocators side by side, the default allocator of an index, and changing options.
+#define T_THREADS
 #include "device/devices.h"
 
 DEVICE_TEST(test_device__allocators_on_one_device_do_not_share_memory) {

@@ -3,6 +3,7 @@
 //
 // Calls every function of device.h with NULL for the allocator or for a result, and with structs of other
 // sizes. Each call must be refused or do nothing, and none may crash.
+#define T_THREADS
 #include "device/devices.h"
 
 static bool see_nothing(void* user, const tide_segment_info* segment) {

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Observers hear of the end of memory before the machine takes it, whatever makes it go.
+#define T_THREADS
 #include <sched.h>
 
 #include "device/devices.h"

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Expandable segments: how they grow, what a trim unmaps, and how they work beside raw segments.
+#define T_THREADS
 #include "device/devices.h"
 
 // ---------------------------------------------------------------------------------------------------

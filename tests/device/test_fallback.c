@@ -4,6 +4,7 @@
 // Devices whose virtual memory does not work: the policy `tide` and expandable segments fall back to raw
 // memory, and say why. Faults stand for the driver. The truth about contents is what the test wrote, and
 // about memory what the machine has free.
+#define T_THREADS
 #include "device/devices.h"
 #include "tidemark/machine_ops.h"
 

@@ -3,6 +3,7 @@
 //
 // Memory for a process that copies descriptors out of this one. A second process receives the numbers over a
 // socket, copies the descriptors, checks and writes the memory, and answers.
+#define T_THREADS
 #include <fcntl.h>
 #include <sys/prctl.h>
 

@@ -3,6 +3,7 @@
 //
 // Captured graphs: memory that is allocated inside a capture belongs to the pool of its graph, and stays
 // valid for the launches.
+#define T_THREADS
 #define DEVICE_HAS_PLAIN
 #include "device/devices.h"
 

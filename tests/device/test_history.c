@@ -3,6 +3,7 @@
 //
 // History: which entries are recorded, with which stack and note, how many are kept, what observers are told,
 // and what a visit shows.
+#define T_THREADS
 #include "device/devices.h"
 
 // ---------------------------------------------------------------------------------------------------

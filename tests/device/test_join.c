@@ -4,6 +4,7 @@
 // Caches that are members of a ledger: what they hold is what they have reserved, requests get what others do
 // not need, guarantees hold, and what is killed gives everything back. The truth about what is held is the
 // machine's: its memory in use.
+#define T_THREADS
 #include "device/budget.h"
 #include "quota/ledgers.h"
 

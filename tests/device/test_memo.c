@@ -3,6 +3,7 @@
 //
 // Memos of the last run: what the next one makes ahead, what becomes of memory that it does not need, and
 // files that are not what they should be. Figures of driver time come from the clock of the dry machine.
+#define T_THREADS
 #include <sched.h>
 
 #include "device/devices.h"

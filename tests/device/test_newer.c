@@ -3,6 +3,7 @@
 //
 // Behaviour that PyTorch added after 2.11, each an option that is off by default: ties by the age of
 // segments, early rejection, captures by stream, and smaller reserves of addresses.
+#define T_THREADS
 #include "device/devices.h"
 
 #define BYTES (64 * KIB)

@@ -3,6 +3,7 @@
 //
 // Observers while several threads work: numbers put entries in order, segments are reported in order, and
 // observers may use the allocator.
+#define T_THREADS
 #include <sched.h>
 
 #include "device/devices.h"

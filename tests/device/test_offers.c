@@ -3,6 +3,7 @@
 //
 // Sharing memory with another process as plain bytes. A second process receives an offer over a socket,
 // accepts it, checks and writes the memory, and answers.
+#define T_THREADS
 #include <stddef.h>
 #include <sys/un.h>
 

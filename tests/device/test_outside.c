@@ -3,6 +3,7 @@
 //
 // Former bugs in what users see of the device allocator: statistics, observers, other devices and other
 // processes. See test_regressions.c for the others.
+#define T_THREADS
 #include "device/devices.h"
 
 // ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 //
 // Parking: contents and addresses after unparking, what is copied, figures, requests and releases while
 // parked, and what is refused.
+#define T_THREADS
 #include "device/park.h"
 
 #define PARK_TEST(function) DEVICE_TEST_OVER(function, device_tide)

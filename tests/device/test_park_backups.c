@@ -3,6 +3,7 @@
 //
 // Parking: backups that are kept, made ahead, read and lost; what observers, histories and snapshots show;
 // streams that wait for contents; other devices.
+#define T_THREADS
 #include "device/park.h"
 
 #define PARK_TEST(function) DEVICE_TEST_OVER(function, device_tide)

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Handles that come back as larger ones: what they contain, and what becomes of them later.
+#define T_THREADS
 #include "device/park.h"
 
 enum { BLOCKS = 24 };

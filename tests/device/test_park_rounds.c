@@ -3,6 +3,7 @@
 //
 // Parking at random: rounds of park, unpark, allocate and release on six streams, compared with a model that
 // knows every byte; faults at every call of the machine; and threads.
+#define T_THREADS
 #include "device/park.h"
 
 static const char* const tide_host[] = { "host tide", NULL };

@@ -4,6 +4,7 @@
 // Plain pools: private pools and graphs on raw memory of the machine, although the rest of the allocator uses
 // virtual memory. The truth about what memory is: tide_machine_pointer_info(), and the calls that the machine
 // counts. test_pools.c, test_checkpoint.c, test_graphs.c and test_snapshot.c also run with plain pools.
+#define T_THREADS
 #include "device/devices.h"
 
 static const char* const plain_names[] = { "host tide", "dry tide", "cuda tide", NULL };

@@ -3,6 +3,7 @@
 //
 // Planned arenas on the memory of machines: device memory, page-locked memory and a cache, on host, dry and
 // cuda. Each block is filled by the machine when it is requested and compared when it is released.
+#define T_THREADS
 #include "device/devices.h"
 #include "stats.h"
 #include "tidemark/graph.h"

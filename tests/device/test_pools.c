@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Private pools: users, scopes, routing of requests, user functions for segments, and when a pool is removed.
+#define T_THREADS
 #define DEVICE_HAS_PLAIN
 #include "device/devices.h"
 

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Running out of memory: limits, giving memory back, callbacks, observers, and the out-of-memory report.
+#define T_THREADS
 #include "device/devices.h"
 
 #include <math.h>

@@ -4,6 +4,7 @@
 // Former races of the device allocator. Slow machine calls (faults with a latency) and a slow heap widen the
 // windows in which they happened; the thread sanitizer sees the rest. See test_regressions.c for bugs that
 // need only one thread.
+#define T_THREADS
 #include "device/devices.h"
 
 #define CREW 12

@@ -3,6 +3,7 @@
 //
 // Ranges that grow: what commit and decommit do to memory, contents, statistics and the history, where the
 // memory comes from and goes to, and that no fault changes or loses anything.
+#define T_THREADS
 #include <sys/wait.h>
 
 #include "device/devices.h"

@@ -3,6 +3,7 @@
 //
 // Ranges under stress: a fault at every call of the machine and at every allocation of records, random
 // commits and requests beside a model of every unit, and threads.
+#define T_THREADS
 #include "device/devices.h"
 
 #define UNIT ((uint64_t)2 << 20)

@@ -3,6 +3,7 @@
 //
 // Former bugs of the device allocator that need only one thread; test_races.c has the others. Each test is
 // named after what must hold.
+#define T_THREADS
 #include "device/devices.h"
 
 #define BYTES (64 * KIB)

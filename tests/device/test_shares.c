@@ -3,6 +3,7 @@
 //
 // Memory of an allocator in another process, and on another device. A second process, the importer, has a
 // machine and an allocator of its own, and answers questions over a socket.
+#define T_THREADS
 #include "device/devices.h"
 #include "process.h"
 

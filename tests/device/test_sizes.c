@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Sizes: how requests are rounded, how large segments are, and when blocks are split and joined.
+#define T_THREADS
 #include "device/devices.h"
 
 static size_t rounded(tide_device_cache* d, size_t bytes) {

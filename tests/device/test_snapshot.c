@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // A memory snapshot of an allocator in use: what it contains, and that it can be written and read back.
+#define T_THREADS
 #define DEVICE_HAS_PLAIN
 #include "device/devices.h"
 #include "format/traces.h"

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Statistics: what changes each of them, peaks and sums and their resets, and that small and large add up.
+#define T_THREADS
 #include "device/devices.h"
 
 static void expect_stat(const char* what, tide_stat stat, int64_t now, int64_t peak, int64_t allocated,

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Streams: memory is reused at once on its own stream, and elsewhere only after the announced work is done.
+#define T_THREADS
 #include "device/devices.h"
 
 #define BYTES (4 * KIB)

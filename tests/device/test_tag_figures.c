@@ -3,6 +3,7 @@
 //
 // What is counted for a tag: its peak, idle memory that gave way, and what was refused. A test knows each
 // figure from what it did itself.
+#define T_THREADS
 #include "device/budget.h"
 
 static const char* const tide_emulated[] = { "host tide", "dry tide", NULL };

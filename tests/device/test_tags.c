@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Tags of pools, and scopes that are regions: those do not make the allocator behave as inside a capture.
+#define T_THREADS
 #define DEVICE_HAS_PLAIN
 #include "device/devices.h"
 

@@ -3,6 +3,7 @@
 //
 // Thread caches of the policy `tide`: small blocks that threads cache must not cause an out-of-memory error,
 // and statistics and snapshots must not show them.
+#define T_THREADS
 #include "device/devices.h"
 
 #define TIDE_TEST(function) DEVICE_TEST_OVER(function, device_tide)

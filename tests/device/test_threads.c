@@ -3,6 +3,7 @@
 //
 // Many threads at once, with contents checked. Also callbacks, which are called with no lock held: one that
 // blocks delays no other thread, and each may use the allocator.
+#define T_THREADS
 #include "device/devices.h"
 
 enum { THREADS = 8, LIVE = 12, MARK = 64 };

@@ -7,6 +7,7 @@
 //
 // A comb is a row of equal blocks, every other one released. Only stitching can serve a large request from
 // its holes.
+#define T_THREADS
 #include "device/devices.h"
 
 // ---------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 // out of use until all of these streams have passed, also the one that found no place.
 //
 // Each stream takes the beginning of the same handle, less than the one before it, which so keeps the rest.
+#define T_THREADS
 #include "device/devices.h"
 
 #define HANDLE_BYTES (2 * MIB)  // the smallest handle

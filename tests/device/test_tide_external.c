@@ -4,6 +4,7 @@
 // External streams: they belong to other libraries, which destroy them without notice, also while blocks of
 // them are handed out. The host and dry machines refuse calls on a stream that is gone, and the tests count
 // refusals; with cuda such a call crashes. Gates hold streams up, so that the data show who wrote too early.
+#define T_THREADS
 #include "device/devices.h"
 #include "tidemark/machine_ops.h"
 

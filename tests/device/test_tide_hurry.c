@@ -3,6 +3,7 @@
 //
 // The policy `tide` in a hurry: views have taken their share of the time, which is none here. Then idle small
 // handles are given back for large ones. On a dry machine with much memory; prop_tide.c tests contents.
+#define T_THREADS
 #include "device/devices.h"
 
 typedef struct rig {

@@ -5,6 +5,7 @@
 // of the first is done. These tests hold streams up, so that work is late, and the data show whether anybody
 // wrote too early. The streams of the host machine really run; on dry only their order can be checked.
 // Sanitizers cannot see a race through two mappings of one page, so the tests with threads compare data too.
+#define T_THREADS
 #include "device/devices.h"
 
 // ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 //
 // The policy `tide` and private pools: a pool that grows takes what is idle elsewhere, and a pool that nobody
 // uses any more gives its memory back at once. The memory of a graph stays where it was captured.
+#define T_THREADS
 #include "device/park.h"
 
 #define POOL_TEST(function) DEVICE_TEST_OVER(function, device_tide)

@@ -3,6 +3,7 @@
 //
 // tide_device_trim() with memory to keep: how much goes, what goes first, and what stays after a fault. What
 // is idle before and after is counted from a visit and from the statistics, not from the call.
+#define T_THREADS
 #include "device/devices.h"
 
 static void trim_to(tide_device_cache* d, uint64_t keep) { T_OK(tide_device_trim(d, keep)); }

@@ -3,6 +3,7 @@
 //
 // Building graphs: what is accepted and what is refused, very deep and very long graphs on a small stack,
 // and a heap that fails at any call.
+#define T_THREADS
 #include "graph/model.h"
 #include "machine/counting_heap.h"
 

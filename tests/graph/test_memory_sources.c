@@ -4,6 +4,7 @@
 // Planners whose arenas come from a machine's device memory, from page-locked memory and from the cache of
 // a device. A planner never touches the memory that it hands out, so it also works on the dry machine,
 // which has addresses but no memory.
+#define T_THREADS
 #include "graph/trial.h"
 #include "machine/machines.h"
 #include "tidemark/device.h"

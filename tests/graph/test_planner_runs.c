@@ -3,6 +3,7 @@
 //
 // The protocol of runs: the order of calls, the memory of first and later runs, resets at the end and their
 // order, outputs that are taken, and queries about addresses.
+#define T_THREADS
 #include "graph/trial.h"
 
 static const char simple[] = "in x; y = write(x); z = write(y); w = write(z); o = write(w); out o;";

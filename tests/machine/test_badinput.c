@@ -3,6 +3,7 @@
 //
 // What our machines refuse. Each time the status is the one of the contract, the error text names the call,
 // and the free memory of the devices does not change.
+#define T_THREADS
 #include <limits.h>
 
 #include "machine/trip.h"

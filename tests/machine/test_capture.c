@@ -3,6 +3,7 @@
 //
 // Captures of the host and dry machines, beyond the conformance suite: machines, threads and memory that go
 // during a capture.
+#define T_THREADS
 #include "machine/machines.h"
 
 #include "conformance/captures.h"

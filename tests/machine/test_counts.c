@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // What a machine counts while many threads call it: calls, failures, and virtual time.
+#define T_THREADS
 #include "machine/machines.h"
 
 enum { THREADS = 40, CALLS = 500, STEP_NS = 7 };

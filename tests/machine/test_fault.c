@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Faults on every kind of call, and no leak at whatever call a run breaks.
+#define T_THREADS
 #include "machine/trip.h"
 
 static void expect_all_free(tide_machine* m) {

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // The heap that machines keep their records in, and what happens when it runs out.
+#define T_THREADS
 #include "machine/trip.h"
 
 T_TEST_OVER(test_heap__does_not_grow_when_a_run_repeats, machine_emulated) {

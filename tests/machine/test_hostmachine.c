@@ -3,6 +3,7 @@
 //
 // The host machine: its options, the resources it takes from the system, limits of the system, and memory
 // that is freed while work uses it.
+#define T_THREADS
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

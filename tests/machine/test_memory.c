@@ -3,6 +3,7 @@
 //
 // Memory of our machines, beyond the conformance suite and prop_machine, which compares raw memory and its
 // capacity with a model: what is refused, peers, pointers.
+#define T_THREADS
 #include "machine/machines.h"
 
 MACHINE_TEST(test_machine__tells_its_name) { T_STR_EQ(tide_machine_name(m), t_variant()); }

@@ -3,6 +3,7 @@
 //
 // Ranges of our own pages that are locked in pieces: which pieces are registered when, several threads,
 // helpers, contents, and what is left after a refusal at any call of the machine.
+#define T_THREADS
 #include "machine/pinned_range.h"
 
 #include <sys/wait.h>

@@ -3,6 +3,7 @@
 //
 // tide_machine_probe(): which features of virtual memory work. The truth is what the test makes fail: a fault
 // in one call of one round, or the answers of a machine of the test's own.
+#define T_THREADS
 #include "machine/machines.h"
 #include "tidemark/machine_ops.h"
 

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Memory shared between two processes, also when one of them is killed.
+#define T_THREADS
 #include "base/sys.h"
 #include "machine/peer.h"
 

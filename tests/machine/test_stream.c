@@ -3,6 +3,7 @@
 //
 // Streams and events of our machines, beyond the conformance suite: callbacks, threads that end, and work
 // whose memory was freed before it ran.
+#define T_THREADS
 #include "machine/machines.h"
 
 #include "conformance/streams.h"

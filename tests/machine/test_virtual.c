@@ -3,6 +3,7 @@
 //
 // Virtual memory of our machines, beyond the conformance suite and prop_machine, which compares mappings and
 // access on one device with a model.
+#define T_THREADS
 #include "machine/machines.h"
 
 EMULATED_TEST(test_address_reserve__begins_at_a_free_hint) {

@@ -3,6 +3,7 @@
 //
 // The tables that arenas get their memory from: the computer's own, a machine's device and pinned memory, and
 // the cache of a stream; and a profile on each of them.
+#define T_THREADS
 #include "device/devices.h"
 #include "tidemark/memory.h"
 #include "tidemark/profile.h"

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Publishing and reading: another process sees what the statistics say, and processes that end vanish.
+#define T_THREADS
 #include "pages.h"
 
 // ---------------------------------------------------------------------------------------------------

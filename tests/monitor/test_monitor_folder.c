@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Where a page lies, who may see it, and what happens if others prepared the place, or if there is no room.
+#define T_THREADS
 #include <sys/syscall.h>
 
 #include "pages.h"

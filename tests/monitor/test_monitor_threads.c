@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Readers while threads make, use and free caches; and slots that are never seen half written.
+#define T_THREADS
 #include <sched.h>
 
 #include "monitor/page.h"

@@ -3,6 +3,7 @@
 //
 // Wrong arguments to every call of the pinned-host cache: each is refused, changes nothing, and leaves its
 // results empty.
+#define T_THREADS
 #include "pinned/pinneds.h"
 
 static const tide_block some_block = { (void*)4096, 0x100000005 };

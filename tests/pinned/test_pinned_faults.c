@@ -8,6 +8,7 @@
 // end, when the machine must have everything back.
 //
 // The dry machine makes the same calls in every run, so every call is reached.
+#define T_THREADS
 #include "pinned/pinneds.h"
 
 #define OPS 240u

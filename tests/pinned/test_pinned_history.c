@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // The history of the pinned-host cache: notes of threads are kept, and reach files.
+#define T_THREADS
 #include "format/traces.h"
 #include "pinned/pinneds.h"
 

@@ -3,6 +3,7 @@
 //
 // Where large segments come from by default: pages of our own that are registered, and what happens where the
 // machine or the system does not permit that.
+#define T_THREADS
 #include <sys/prctl.h>
 #include <sys/wait.h>
 

@@ -3,6 +3,7 @@
 //
 // The helper thread of the pinned-host cache: it polls streams and gives back old memory, sleeps when there
 // is nothing to do, and ends with its cache. The tests read statistics only, which do not poll.
+#define T_THREADS
 #include "pinned/pinneds.h"
 
 PINNED_TEST_WITH(test_pinned_poller__blocks_come_back_by_themselves, machine_real, with_helper) {

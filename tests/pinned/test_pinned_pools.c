@@ -3,6 +3,7 @@
 //
 // Private pools of the pinned-host cache: their users, which requests scopes send there, when their memory
 // goes back, and what a captured graph can rely on.
+#define T_THREADS
 #include "pinned/pinneds.h"
 
 #define BYTES (64 * KIB)

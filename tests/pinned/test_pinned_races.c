@@ -4,6 +4,7 @@
 // Races of the pinned-host cache on real threads and streams: late streams still read and write released
 // memory, while other threads allocate, release, announce, trim and empty. A wrong order shows as wrong
 // bytes; the thread sanitizer finds the rest.
+#define T_THREADS
 #include "pinned/pinneds.h"
 
 #define CREW 4

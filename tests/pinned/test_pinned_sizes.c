@@ -3,6 +3,7 @@
 //
 // Sizes of the pinned-host cache: rounding, how much is really pinned, which requests share a chunk,
 // and which are refused.
+#define T_THREADS
 #include "pinned/pinneds.h"
 
 static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }

@@ -3,6 +3,7 @@
 //
 // Where the memory of the pinned-host cache comes from and when it goes back: the reserve, registered pages,
 // the limit, age, trimming, and what happens before a request fails.
+#define T_THREADS
 #include "pinned/pinneds.h"
 
 // ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Copies between ordinary host memory and a device that are complete when the call returns.
+#define T_THREADS
 #include "pinned/pinneds.h"
 
 #define PIECE (4 * MIB)

@@ -3,6 +3,7 @@
 //
 // What the pinned-host cache counts and shows: statistics with peaks and durations, segments and blocks, the
 // history, snapshots, and what the machine refused at the end.
+#define T_THREADS
 #include "pinned/pinneds.h"
 
 // ---------------------------------------------------------------------------------------------------

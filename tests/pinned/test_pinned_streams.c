@@ -3,6 +3,7 @@
 //
 // Streams and the pinned-host cache: what is announced, when a block is handed out again, which block a call
 // names, and how many events it takes.
+#define T_THREADS
 #include "pinned/pinneds.h"
 
 // Does the next request of its size get the memory of a released block? Releases what it gets.

@@ -3,6 +3,7 @@
 //
 // What PyTorch's own tests ask of its caching host allocator, asked of ours: with the same numbers where
 // sizes are powers of two, and with those of our classes otherwise.
+#define T_THREADS
 #include "pinned/pinneds.h"
 
 #define MB MIB  // as PyTorch's options count

@@ -3,6 +3,7 @@
 //
 // The known weaknesses of PyTorch's caching host allocator, each by the case that shows it, and ours without
 // it. Calls of the machine that are slow on purpose make visible who waits for whom.
+#define T_THREADS
 #include "pinned/pinneds.h"
 
 #define SLOW_MS 300u

@@ -3,6 +3,7 @@
 //
 // What ends the solver, and what may not change what it finds: threads, nodes, seconds, a caller who has seen
 // enough, a heap that fails, and a problem or options that make no sense.
+#define T_THREADS
 #include <math.h>
 
 #include "machine/counting_heap.h"

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Recording: the requests and lifetimes of a run, notes, incomplete runs, and nested runs.
+#define T_THREADS
 #include "play.h"
 
 // The lifetimes in the plan of the shape 0, from the first on.

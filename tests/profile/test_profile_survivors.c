@@ -3,6 +3,7 @@
 //
 // Blocks that outlive their run: they stay intact however many runs follow, their arena stays until they
 // are released, and escapes cost no call of the memory.
+#define T_THREADS
 #include "program.h"
 
 #define STEPS "a100 b200 -a c300 -b -c"

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Several threads on one profile, each with its own runs; releases on other threads while a run is under way.
+#define T_THREADS
 #include "program.h"
 
 #define THREADS 4

@@ -3,6 +3,7 @@
 //
 // Validating: a run that the fallback serves is compared with the plan, by our rules and by those of
 // PyTorch's mobile profiler.
+#define T_THREADS
 #include "play.h"
 
 #define STEPS "a100 b200 -a c300 -b -c"

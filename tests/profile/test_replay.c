@@ -3,6 +3,7 @@
 //
 // Replaying: runs that repeat the recorded one, every way to deviate from it, resynchronisation, fills, and
 // the strict replay of PyTorch's profiler.
+#define T_THREADS
 #include "program.h"
 
 #define STEPS "a100 b200 -a c300 -b -c"

@@ -123,7 +123,7 @@ static inline bool suite_play(const op_suite* suite, const op* list, size_t coun
   if (child == 0) {
     if (is_silent && freopen("/dev/null", "w", stderr) == NULL) _exit(2);
     t_limit_processor_time(OP_PLAY_SECONDS);
-    (void)alarm(is_silent ? T_SHRINK_SECONDS : T_HANG_FACTOR * OP_PLAY_SECONDS);
+    (void)alarm(is_silent ? T_SHRINK_SECONDS : t_hang_factor() * OP_PLAY_SECONDS);
     if (suite->play(list, count, check_every)) exit(0);
     _exit(1);
   }

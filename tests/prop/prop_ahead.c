@@ -7,6 +7,7 @@
 //
 // After every operation all invariants hold, blocks that are handed out share no byte of addresses, and the
 // statistics add up to what a visit shows. At the end no memory is lost.
+#define T_THREADS
 #include <inttypes.h>
 #include <unistd.h>
 

@@ -6,6 +6,7 @@
 // overlap no other block, be aligned, and be found by tide_cpu_find(). Up to three caches are open at a time,
 // on the system or on a source that fails now and then; they may be freed with orphans. tide_cpu_check() runs
 // after every operation, and statistics are compared with the model.
+#define T_THREADS
 #include "cpu/blocks.h"
 #include "prop/oplist.h"
 

@@ -15,6 +15,7 @@
 // only for work that was queued before the capture began.
 //
 // The lists of operations on cuda are played in this process and printed whole.
+#define T_THREADS
 #include "prop/work.h"
 
 #define SLOTS 96u     // blocks that are handed out at a time

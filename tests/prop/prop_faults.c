@@ -9,6 +9,7 @@
 //
 // The dry machine makes the same calls in every run, so every call is reached. On host the number of calls
 // depends on time, and a sample is enough: there the point is that nothing is used that was given back.
+#define T_THREADS
 #include "prop/work.h"
 
 #define OPS 2000u

@@ -7,6 +7,7 @@
 // metadata, pool and stack. Then snapshots are written in every format. What is read back must be the same,
 // and a replay of our own file must match it. Finally, the entries that several threads report to an observer
 // can be sorted into one valid history.
+#define T_THREADS
 #include "device/devices.h"
 #include "format/traces.h"
 #include "prop/oplist.h"

@@ -4,6 +4,7 @@
 // Model test of the memory of a machine: random calls on the machine and on a simple model made of arrays.
 // The model knows the byte that each page of physical memory was last filled with, so it can predict what is
 // read through any of its addresses.
+#define T_THREADS
 #include <sys/mman.h>
 
 #include "machine/machines.h"

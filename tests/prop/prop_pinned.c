@@ -11,6 +11,7 @@
 // tide_pinned_check() and a walk over all segments follow the operations, and faults of the machine hit some.
 //
 // The lists of operations on cuda are played in this process and printed whole.
+#define T_THREADS
 #include "machine/machines.h"
 #include "prop/oplist.h"
 #include "tidemark/pinned.h"

@@ -6,6 +6,7 @@
 // hostile values; with alignments, gaps, shared storage, pools, fixed offsets and hints. Every plan is
 // checked by comparing all pairs of buffers, and must take no more processor time than its nodes account for.
 // A problem with a fault is reported, made smaller as long as the fault stays, and printed.
+#define T_THREADS
 #include "plan/yardstick.h"
 #include "t.h"
 #include "tidemark/plan.h"

@@ -11,6 +11,7 @@
 // thread sanitizer), on the computer's own, on a host machine's device memory and on its pinned memory, and
 // `--scale N` runs N times as many; a long test (scale 10 and more) runs 100,200 with or without a sanitizer.
 // They run in batches, each in a process of its own; a trace that fails is made shorter before it is printed.
+#define T_THREADS
 #include "machine/machines.h"
 #include "profile/program.h"
 #include "stats.h"

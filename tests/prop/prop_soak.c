@@ -12,6 +12,7 @@
 //
 //   TIDE_TEST_SCALE    makes them longer: 1 is a second and a half
 //   TIDE_SOAK_GIB      the limit of the first test; by default an eighth
+#define T_THREADS
 #include "prop/work.h"
 
 enum { THREADS = 16, SHARED = 5, PLACES = 768, BOARD = 64, SPANS = 32, ROUNDS = 8 };

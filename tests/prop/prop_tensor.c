@@ -10,6 +10,7 @@
 // And wrong releases of every kind, at any time: of what was released before, once or often, whichever source
 // had it; of addresses inside a tensor and beside it; of blocks that the program took from a cache itself; of
 // memory of others, and where there is none. All are refused, and no tensor notices.
+#define T_THREADS
 #include "cpu/blocks.h"
 #include "prop/oplist.h"
 #include "tidemark/profile.h"

@@ -11,6 +11,7 @@
 // up to the statistics, and so do those that the history tells of; no limit is passed; memory is made only
 // within the slack above the peak, or when what is idle lies in parts of handles; and a request fails only if
 // the device has not enough left after everything idle was given back.
+#define T_THREADS
 #include <unistd.h>
 
 #include "prop/work.h"

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Members of a ledger in one process: what they may take, and what others see of them.
+#define T_THREADS
 #include "ledgers.h"
 
 static void no_answer(void* user, const tide_quota_ask* ask) {

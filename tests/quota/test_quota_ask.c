@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Members that need more than is free, and those that they ask.
+#define T_THREADS
 #include "ledgers.h"
 
 #define SECOND ((uint64_t)1000000000)

@@ -3,6 +3,7 @@
 //
 // Files that are no ledgers, or were damaged: refused or repaired, never followed. Where a test patches a
 // file, it does so by the offsets of docs/ledger.md, not by the headers of the library.
+#define T_THREADS
 #include <sys/mman.h>
 
 #include "base/sys.h"

@@ -6,6 +6,7 @@
 // which the ledger knows nothing about: after it took, and before it gives. The parent adds that up.
 //
 // TIDE_TEST_LEDGER_SECONDS=300 makes it last so long, with one kill a second.
+#define T_THREADS
 #include <sys/mman.h>
 
 #include "ledgers.h"

@@ -3,6 +3,7 @@
 //
 // Runs of small recordings made by hand: statistics, limits, releases that wait, emptying the cache; and
 // that no recording, however wrong, does harm.
+#define T_THREADS
 #include <math.h>
 
 #include "machine/counting_heap.h"

@@ -3,6 +3,7 @@
 //
 // Scopes of a thread: nesting, which source serves a request, and memory that outlives its scope, its
 // thread and its cache.
+#define T_THREADS
 #include "tensor/tensors.h"
 
 #define EXTRA_BYTES (TIDE_TENSOR_FRONT_BYTES + TIDE_TENSOR_GUARD_BYTES)

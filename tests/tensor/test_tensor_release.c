@@ -3,6 +3,7 @@
 //
 // Releases of addresses that are not live tensors, for every source: they are refused and change nothing. And
 // releases that the source refuses: the tensor stays.
+#define T_THREADS
 #include "base/sys.h"
 #include "tensor/tensors.h"
 

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // A source of the program's own in force on a thread: who serves, what goes back where, and what is refused.
+#define T_THREADS
 #include "tensor/tensors.h"
 
 static uint8_t* tensor_fill(size_t bytes) {

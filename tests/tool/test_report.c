@@ -3,6 +3,7 @@
 //
 // The parts of the verbs info, report and diff: causes of lost memory, refusals, call sites, sums, moments;
 // and the verbs themselves on small files.
+#define T_THREADS
 #include "sums.h"
 #include "ledger/recorded.h"
 #include "moment.h"

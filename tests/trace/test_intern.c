@@ -3,6 +3,7 @@
 //
 // Interned texts, stacks, notes, frames and values: against an array of what was added, with a heap that
 // fails, and with many threads at once.
+#define T_THREADS
 #include "trace/intern.h"
 
 #include "base/lock.h"

@@ -3,6 +3,7 @@
 //
 // The ring of entries against a model that knows all entries ever added; sizes that change; many threads at
 // once, which hand addresses to each other, against the list of each address.
+#define T_THREADS
 #include "trace/ring.h"
 
 #include "base/atomic.h"
