@@ -140,8 +140,6 @@ if(TIDEMARK_SANITIZE STREQUAL "thread")
 endif()
 if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
   tidemark_test(command "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run" ${TIDEMARK_COMMAND_PARTS})
-  tidemark_test(command_numbers "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run-numbers"
-                ${TIDEMARK_COMMAND_PARTS})
   tidemark_test(command_budgets "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/budgets"
                 ${TIDEMARK_COMMAND_PARTS})
   if(NOT TIDEMARK_SANITIZE STREQUAL "thread")  # these verbs start no threads, and it holds signals back
@@ -151,13 +149,14 @@ if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
     tidemark_test_program(quota_member tests/quota/member.c)
     tidemark_test(command_ledger "${CMAKE_COMMAND}" -E env "TIDEMARK_MEMBER=$<TARGET_FILE:quota_member>"
                   "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run-ledger")
-    tidemark_test(stacks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/stacks")
+    tidemark_test(command_numbers "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/test_numbers.py")
+    tidemark_test(stacks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/test_stacks.py")
     tidemark_test(leaks "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/leaks")
     tidemark_test(manual "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/manual")
     tidemark_test(plot "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/plot")
     tidemark_test(leaks_jobs "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/leaks-jobs")
     tidemark_test(oracle "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/oracle/run")
-    tidemark_test(cuts "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/cuts")
+    tidemark_test(cuts "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/test_cuts.py")
     tidemark_test(command_why "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/why")
   endif()
   if(NOT TIDEMARK_SANITIZE)  # these measure, or compare figures of many replays

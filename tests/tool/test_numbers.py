@@ -3,64 +3,40 @@
 # Copyright the Tidemark authors
 """Tests the numbers and words that the tidemark command prints, on recordings of real runs.
 
-    tests/tool/run-numbers [part of a name ...]
-
-TIDEMARK_BIN is the program (build/tidemark otherwise), TIDEMARK_SOURCE the folder of sources, TIDEMARK_DATA the
-folder with large recordings (../shared otherwise); tests on these are skipped if it is absent. What is expected is
-computed here from the entries, or found by other runs of the program.
+What is expected is computed here from the entries, or found by other runs of the program.
 """
-import copy, functools, json, lzma, os, pickle, re, subprocess, sys, tempfile, time
+import copy
+import functools
+import json
+import lzma
+import os
+import pathlib
+import pickle
+import re
+import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.environ.get("TIDEMARK_SOURCE") or os.path.join(HERE, "..", "..")
-DATA = os.path.join(SOURCE, "tests", "data")
-LARGE = os.path.join(os.environ.get("TIDEMARK_DATA") or os.path.join(SOURCE, "..", "shared"), "traces")
-IS_SLOW = os.environ.get("TIDEMARK_SANITIZE") not in (None, "", "OFF")
-PROGRAM = os.path.abspath(os.environ.get("TIDEMARK_BIN") or os.path.join(SOURCE, "build", "tidemark"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import harness
+from harness import DATA, MORE, SANITIZER, Skip, check, equal
+
 MIB = 1 << 20
 GRAIN = 2 * MIB
 
-
-class Skip(Exception):
-    pass
+once = functools.cache(harness.run)
 
 
-def check(condition, text):
-    if not condition:
-        raise AssertionError(text)
+def run(*words):
+    """Files of the data never change, so the same question about them is asked once."""
+    is_kept = all(word.startswith((DATA, MORE)) for word in words if word.startswith("/"))
+    return (once if is_kept else harness.run)(*words)
 
 
-def equal(got, want, text=""):
-    check(got == want, f"{text or 'it'} is {got!r}, not {want!r}")
+def text_of(*words, status=0):
+    return run(*words).works(status).out
 
 
-def start(*arguments, data=b""):
-    return subprocess.run([PROGRAM, *arguments], input=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          timeout=1800)
-
-
-@functools.lru_cache(maxsize=None)
-def start_once(*arguments):
-    return start(*arguments)
-
-
-def run(*arguments, data=b"", status=None):
-    """What the program prints; with a status it must end with that. Files of the data never change, so the same
-    question about them is asked once."""
-    is_kept = any(word.startswith((DATA, LARGE)) for word in arguments) and not any(
-        word.startswith(tempfile.gettempdir()) for word in arguments)
-    done = start_once(*arguments) if is_kept else start(*arguments, data=data)
-    if status is not None:
-        equal((done.returncode, done.stderr.decode()), (status, ""), f"status and errors of {arguments}")
-    return done
-
-
-def text_of(*arguments, data=b"", status=0):
-    return run(*arguments, data=data, status=status).stdout.decode()
-
-
-def json_of(*arguments, data=b"", status=0):
-    return json.loads(text_of(*arguments, "--json", data=data, status=status))
+def json_of(*words, status=0):
+    return run(*words, "--json").works(status).json()
 
 
 def small(name):
@@ -68,10 +44,7 @@ def small(name):
 
 
 def large(name):
-    path = os.path.join(LARGE, f"{name}.pickle.xz")
-    if not os.path.exists(path):
-        raise Skip(f"there is no {path}")
-    return path
+    return harness.more("traces", f"{name}.pickle.xz")
 
 
 def entries_of(path, device=0):
@@ -82,7 +55,7 @@ def entries_of(path, device=0):
 
 
 def snapshot_of(path):
-    return json.loads(run("convert", path, "-", "--to", "json", status=0).stdout)
+    return run("convert", path, "-", "--to", "json").works().json()
 
 
 def rounded(size):
@@ -125,15 +98,15 @@ def check_needed(path):
             equal(row["utilisation"], round(needed / row["peak_reserved"], 4), f"utilisation of {policy_of(row)}")
 
 
-def test_needed_at_once_includes_the_refused_request(folder):
+def test_needed_at_once_includes_the_refused_request(folder: str) -> None:
     check_needed(small("after_oom"))
 
 
-def test_needed_at_once_of_a_training_run(folder):
+def test_needed_at_once_of_a_training_run(folder: str) -> None:
     check_needed(large("varlen_oom"))
 
 
-def test_without_refusals_the_peak_is_needed(folder):
+def test_without_refusals_the_peak_is_needed(folder: str) -> None:
     said = json_of("report", small("resnet_stacks"))
     equal(said["peak_needed"], said["peak_allocated"])
     check("needed at once" not in text_of("report", small("resnet_stacks")), "it is printed twice")
@@ -144,9 +117,7 @@ def test_without_refusals_the_peak_is_needed(folder):
 
 
 def smallest_of(path, *options):
-    answer = run("whatif", path, "--json", *options)
-    check(answer.returncode in (0, 1), answer.stderr)
-    return json.loads(answer.stdout)["rows"]
+    return run("whatif", path, "--json", *options).works(0, 1).json()["rows"]
 
 
 def check_smallest(path, limits):
@@ -166,19 +137,19 @@ def check_smallest(path, limits):
     return first
 
 
-def test_the_smallest_memory_is_the_same_for_every_limit(folder):
+def test_the_smallest_memory_is_the_same_for_every_limit(folder: str) -> None:
     check_smallest(small("resnet_stacks"), ["2200000000B", "2600000000B", "8000000000B"])
 
 
-def test_the_smallest_memory_of_a_training_run(folder):
+def test_the_smallest_memory_of_a_training_run(folder: str) -> None:
     path = large("varlen_oom")
-    if IS_SLOW:
+    if SANITIZER:
         raise Skip("it takes minutes with a sanitizer")
     first = check_smallest(path, [f"{int(15.3 * 2**30)}B"])
     check(15.2 * 2**30 < first["tide"] <= 15.3 * 2**30, f"{first}")
 
 
-def test_a_limit_in_which_only_tide_runs_has_one_answer(folder):
+def test_a_limit_in_which_only_tide_runs_has_one_answer(folder: str) -> None:
     said = text_of("whatif", large("varlen_oom"), "--limit", "15.3GiB", "--quick")
     check(re.search(r"^tide \*.* yes ", said, re.M), said)
     check("Nothing runs" not in said and "No setting that was tried" not in said, said)
@@ -186,7 +157,7 @@ def test_a_limit_in_which_only_tide_runs_has_one_answer(folder):
     check("\npython -m tidemark.torch script.py\n" in said, said)
 
 
-def test_the_smallest_memory_is_exact(folder):
+def test_the_smallest_memory_is_exact(folder: str) -> None:
     """A replay runs in it, and not in 2 MiB less."""
     for name in ("resnet_stacks", "gnn_retry", "after_oom"):
         for row in smallest_of(small(name)):
@@ -194,14 +165,14 @@ def test_the_smallest_memory_is_exact(folder):
                 continue
             for limit, status in ((row["smallest_memory"], 0), (row["smallest_memory"] - GRAIN, 1)):
                 done = run("replay", small(name), "--policy", policy_of(row), "--limit", f"{limit}B", "--json")
-                equal(done.returncode, status, f"the status of {name} with {policy_of(row)} in {limit}")
+                equal(done.status, status, f"the status of {name} with {policy_of(row)} in {limit}")
 
 
 # ---------------------------------------------------------------------------------------------------
 # whatif
 
 
-def test_whatif_shows_what_is_better(folder):
+def test_whatif_shows_what_is_better(folder: str) -> None:
     path = small("gnn_retry")
     rows = {policy_of(row): row for row in json_of("whatif", path, "--quick")["rows"]}
     recorded = next(row for row in rows.values() if row["is_recorded"])
@@ -216,7 +187,7 @@ def test_whatif_shows_what_is_better(folder):
     check("max_split_size_mb:77" in asked, "a policy that was asked for is not shown")
 
 
-def test_whatif_names_the_command_for_tide(folder):
+def test_whatif_names_the_command_for_tide(folder: str) -> None:
     said = json_of("whatif", small("gnn_retry"), "--quick")
     equal(said["tide_command"], "python -m tidemark.torch script.py")
     check("\npython -m tidemark.torch script.py\n" in text_of("whatif", small("gnn_retry"), "--quick"), "the text")
@@ -239,7 +210,7 @@ def two_devices(folder):
     return path
 
 
-def test_the_device_that_ran_out_of_memory_comes_first(folder):
+def test_the_device_that_ran_out_of_memory_comes_first(folder: str) -> None:
     path = two_devices(folder)
     alone = json_of("report", small("after_oom"))
     said = json_of("report", path)
@@ -284,14 +255,14 @@ def check_scale(path, *parts):
     check(f"All requests are multiplied by 2, except for {len(kept)} blocks" in shown, shown)
 
 
-def test_a_scale_leaves_weights_alone(folder):
+def test_a_scale_leaves_weights_alone(folder: str) -> None:
     """ResNet-50 has 320 parameters and buffers of 97.7 MiB, and a workspace of 33 MiB."""
     check_scale(small("resnet_stacks"))
     said = json_of("replay", small("resnet_stacks"), "--scale", "2")
     equal((said["unscaled_blocks"], said["unscaled_bytes"] // MIB), (322, 130))
 
 
-def test_a_scale_leaves_optimizer_states_alone(folder):
+def test_a_scale_leaves_optimizer_states_alone(folder: str) -> None:
     check_scale(large("llama_train_fixed"))
 
 
@@ -308,7 +279,7 @@ def changed(folder, name, change):
     return path
 
 
-def test_no_times_are_invented(folder):
+def test_no_times_are_invented(folder: str) -> None:
     def change(data):
         for entry in data["device_traces"][0]:
             entry.pop("time_us")
@@ -325,7 +296,7 @@ def test_no_times_are_invented(folder):
     check("No times were recorded." in text_of("info", path), "it is not said")
 
 
-def test_blocks_without_addresses_contradict_nothing(folder):
+def test_blocks_without_addresses_contradict_nothing(folder: str) -> None:
     def change(data):
         for segment in data["segments"]:
             for block in segment["blocks"]:
@@ -339,7 +310,7 @@ def test_blocks_without_addresses_contradict_nothing(folder):
     equal(said, want, "what is live at the end")
 
 
-def test_a_wrong_list_still_contradicts(folder):
+def test_a_wrong_list_still_contradicts(folder: str) -> None:
     def change(data):
         for segment in data["segments"]:
             for block in segment["blocks"]:
@@ -349,12 +320,10 @@ def test_a_wrong_list_still_contradicts(folder):
     check(json_of("info", path)["devices"][0]["differences"] > 0, "a wrong list is not noticed")
 
 
-def test_a_forgotten_unit_is_asked_about(folder):
+def test_a_forgotten_unit_is_asked_about(folder: str) -> None:
     for verb, option in (("whatif", "--limit"), ("replay", "--limit"), ("info", "--max-unpacked")):
-        done = run(verb, small("resnet_stacks"), option, "14")
-        equal((done.returncode, done.stdout), (2, b""))
-        check(f"{option} 14 has no unit: write 14GiB, or 14B for bytes" in done.stderr.decode(), done.stderr)
-    equal(run("replay", small("resnet_stacks"), "--limit", "14B").returncode, 1, "the status with 14B")
+        run(verb, small("resnet_stacks"), option, "14").fails(f"{option} 14 has no unit: write 14GiB, or 14B for bytes")
+    equal(run("replay", small("resnet_stacks"), "--limit", "14B").status, 1, "the status with 14B")
 
 
 # ---------------------------------------------------------------------------------------------------
@@ -368,7 +337,7 @@ def verdict_of(a, b):
     return shown
 
 
-def test_the_verdict_names_waste_and_settings(folder):
+def test_the_verdict_names_waste_and_settings(folder: str) -> None:
     said = verdict_of(small("gnn_gc_split"), small("gnn_retry"))
     check("A reserves 1.47 GiB more at the peak than B: 14.62 GiB instead of 13.15 GiB." in said["verdict"],
           said["verdict"])
@@ -382,7 +351,7 @@ def test_the_verdict_names_waste_and_settings(folder):
     equal(names["garbage_collection_threshold"], ("0.7", "0"))
 
 
-def test_the_verdict_names_live_memory_and_requests(folder):
+def test_the_verdict_names_live_memory_and_requests(folder: str) -> None:
     """The same run with every request of the second half twice as large."""
     def change(data):
         entries = data["device_traces"][0]
@@ -400,7 +369,7 @@ def test_the_verdict_names_live_memory_and_requests(folder):
     check("The settings are the same." in said["verdict"], said["verdict"])
 
 
-def test_settings_alone_are_a_difference(folder):
+def test_settings_alone_are_a_difference(folder: str) -> None:
     def change(data):
         data["allocator_settings"]["expandable_segments"] = True
     said = verdict_of(small("resnet_stacks"), changed(folder, "other.json", change))
@@ -408,7 +377,7 @@ def test_settings_alone_are_a_difference(folder):
     check(said["verdict"].startswith("Both runs reserve 3.29 GiB at the peak."), said["verdict"])
 
 
-def test_both_runs_are_compared_on_one_device(folder):
+def test_both_runs_are_compared_on_one_device(folder: str) -> None:
     path = two_devices(folder)
     equal(json_of("diff", path, path)["is_same"], True)
     said = json_of("diff", small("resnet_stacks"), path)
@@ -422,25 +391,23 @@ def test_both_runs_are_compared_on_one_device(folder):
 def answers(path):
     for line in (["info"], ["report"], ["replay"], ["replay", "--scale", "2"], ["whatif", "--quick"],
                  ["whatif", "--quick", "--all"], ["diff", small("research")]):
-        done = run(line[0], path, *line[1:])
-        check(done.returncode in (0, 1), f"{line}: {done.stderr}")
-        yield line, done.stdout.decode()
+        yield line, run(line[0], path, *line[1:]).works(0, 1).out
 
 
 def all_recordings():
     """With a sanitizer the short ones."""
     paths = [os.path.join(DATA, name) for name in sorted(os.listdir(DATA)) if name.endswith(".tide")]
-    return [path for path in paths if not IS_SLOW or os.path.getsize(path) < 20 << 10]
+    return [path for path in paths if not SANITIZER or os.path.getsize(path) < 20 << 10]
 
 
-def test_no_line_has_more_than_100_columns(folder):
+def test_no_line_has_more_than_100_columns(folder: str) -> None:
     for path in all_recordings():
         for line, shown in answers(path):
             longest = max(shown.split("\n"), key=len)
             check(len(longest) <= 100, f"{line} of {path}: {longest!r}")
 
 
-def test_words_and_units(folder):
+def test_words_and_units(folder: str) -> None:
     """A share is percent, pinned means page-locked, an event is a CUDA event, and no size looks like none."""
     for path in all_recordings():
         for line, shown in answers(path):
@@ -452,29 +419,5 @@ def test_words_and_units(folder):
                 check(words.startswith(("waiting for events", "file ")), f"{line} of {path}: {words!r}")
 
 
-# ---------------------------------------------------------------------------------------------------
-
-
-def main():
-    parts = sys.argv[1:]
-    counts = {"ok": 0, "FAILED": 0, "skipped": 0}
-    for name, test in list(globals().items()):
-        if not name.startswith("test_") or (parts and not any(part in name for part in parts)):
-            continue
-        began, text = time.monotonic(), ""
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(folder)
-                result = "ok"
-            except Skip as reason:
-                result, text = "skipped", str(reason)
-            except Exception as error:  # whatever it is, the next test is run
-                result, text = "FAILED", f"{type(error).__name__}: {error}"
-        counts[result] += 1
-        took_ms = 1000 * (time.monotonic() - began)
-        print(f"{result} {name[5:]} ({took_ms:.0f} ms){': ' if text else ''}{text}", flush=True)
-    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped")
-    return counts["FAILED"] > 0
-
-
-sys.exit(main())
+if __name__ == "__main__":
+    harness.main()

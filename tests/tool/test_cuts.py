@@ -3,19 +3,22 @@
 # Copyright the Tidemark authors
 """Tests what the tidemark command says about limits, and about recordings whose beginning is missing.
 
-    tests/tool/cuts [part of a name ...]
-
-TIDEMARK_BIN is the program (build/tidemark otherwise), TIDEMARK_SOURCE the folder of sources, and TIDEMARK_DATA a
-folder with more recordings (optional). Recordings are cut here, as PyTorch's ring does it: the first entries go, the
-final list of segments stays. The truth is the whole recording: what is live and reserved is computed here from its
-entries, limits are those under which the runs were made, and other settings are replayed on the whole recording.
+Recordings are cut here, as PyTorch's ring does it: the first entries go, the final list of segments stays. The truth is the
+whole recording: what is live and reserved is computed here from its entries, limits are those under which the runs were made,
+and other settings are replayed on the whole recording.
 """
-import functools, json, lzma, os, pickle, subprocess, sys, tempfile, time
+import functools
+import lzma
+import os
+import pathlib
+import pickle
+import sys
+import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.environ.get("TIDEMARK_SOURCE") or os.path.join(HERE, "..", "..")
-PROGRAM = os.path.abspath(os.environ.get("TIDEMARK_BIN") or os.path.join(SOURCE, "build", "tidemark"))
-DATA = os.environ.get("TIDEMARK_DATA") or ""
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import harness
+from harness import DATA, Skip, check, equal
+
 MIB, GIB = 1 << 20, 1 << 30
 NO_LIMIT = "900GiB"  # more than any of the runs needs
 
@@ -35,42 +38,25 @@ PLACES = (0.07, 0.31, 0.5, 0.74, 0.96)
 COLLECTS = ("traces/gnn_gc_split",)  # the ages of old blocks are unknown, so such a part is not repeated
 
 
-class Skip(Exception):
-    pass
-
-
-def check(condition, text):
-    if not condition:
-        raise AssertionError(text)
-
-
-def equal(got, want, text=""):
-    check(got == want, f"{text or 'it'} is {got!r}, not {want!r}")
-
-
 def run(*words):
-    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=1800)
-    check(done.returncode in (0, 1), f"{words} ends with {done.returncode}: {done.stderr}")
-    return done.stdout
+    return harness.run(*words).works(0, 1).out
 
 
 def said_of(verb, file, *options):
-    return json.loads(run(verb, file, "--json", *options))
+    return harness.run(verb, file, "--json", *options).works(0, 1).json()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def data_of(name):
     """A recording as Python data: one of the tests, or of the optional data."""
     if "/" in name:
-        file = os.path.join(DATA, name + ".pickle.xz")
-        if not DATA or not os.path.exists(file):
-            raise Skip("the optional data is not there")
-        if os.environ.get("TIDEMARK_SANITIZE"):
+        path = harness.more(name + ".pickle.xz")
+        if harness.SANITIZER:
             raise Skip("with a sanitizer, the recordings of the tests are enough")
-        with lzma.open(file) as packed:
+        with lzma.open(path) as packed:
             return pickle.load(packed)
     with tempfile.TemporaryDirectory() as folder:
-        run("convert", os.path.join(SOURCE, "tests", "data", name + ".tide"), f"{folder}/x.pickle")
+        run("convert", os.path.join(DATA, name + ".tide"), f"{folder}/x.pickle")
         with open(f"{folder}/x.pickle", "rb") as file:
             return pickle.load(file)
 
@@ -213,43 +199,43 @@ def cuts_are_right(name, folder):
             fits_are_right(name, file, whole, held, reserved)
 
 
-def test_cuts_of_gnn_retry(folder):
+def test_cuts_of_gnn_retry(folder: str) -> None:
     cuts_are_right("gnn_retry", folder)
 
 
-def test_cuts_of_resnet_stacks(folder):
+def test_cuts_of_resnet_stacks(folder: str) -> None:
     cuts_are_right("resnet_stacks", folder)
 
 
-def test_cuts_of_after_oom(folder):
+def test_cuts_of_after_oom(folder: str) -> None:
     cuts_are_right("after_oom", folder)
 
 
-def test_cuts_of_expand_limit(folder):
+def test_cuts_of_expand_limit(folder: str) -> None:
     cuts_are_right("expand_limit", folder)
 
 
-def test_cuts_of_graphs(folder):
+def test_cuts_of_graphs(folder: str) -> None:
     cuts_are_right("graphs", folder)
 
 
-def test_cuts_of_varlen_oom(folder):
+def test_cuts_of_varlen_oom(folder: str) -> None:
     cuts_are_right("traces/varlen_oom", folder)
 
 
-def test_cuts_of_gnn_empty(folder):
+def test_cuts_of_gnn_empty(folder: str) -> None:
     cuts_are_right("traces/gnn_empty", folder)
 
 
-def test_cuts_of_gnn_gc_split(folder):
+def test_cuts_of_gnn_gc_split(folder: str) -> None:
     cuts_are_right("traces/gnn_gc_split", folder)
 
 
-def test_cuts_of_multistream_prefetch(folder):
+def test_cuts_of_multistream_prefetch(folder: str) -> None:
     cuts_are_right("traces/multistream_prefetch", folder)
 
 
-def test_the_second_half_of_resnet_stacks(folder):
+def test_the_second_half_of_resnet_stacks(folder: str) -> None:
     """The whole run shows what expandable segments save. The half shows what was reserved, and no more."""
     whole = said_of("whatif", write_cut("resnet_stacks", 0, f"{folder}/whole.pickle"), "--quick")
     equal(whole["advised"], "torch:expandable_segments:True")
@@ -260,7 +246,7 @@ def test_the_second_half_of_resnet_stacks(folder):
     check("3.29 GiB" in run("whatif", file) and "1.86 GiB" not in run("whatif", file), "whatif of the half")
 
 
-def test_an_out_of_memory_of_20000_entries(folder):
+def test_an_out_of_memory_of_20000_entries(folder: str) -> None:
     entries = data_of("traces/varlen_oom")["device_traces"][0]
     file = write_cut("traces/varlen_oom", len(entries) - 20000, f"{folder}/x.pickle")
     said = said_of("whatif", file)
@@ -275,7 +261,7 @@ def test_an_out_of_memory_of_20000_entries(folder):
 # Limits of whole recordings
 
 
-def test_limits_lie_within_their_bounds(folder):
+def test_limits_lie_within_their_bounds(folder: str) -> None:
     for name, limit in LIMITS.items():
         try:
             file = write_cut(name, 0, f"{folder}/x.pickle")
@@ -294,7 +280,7 @@ def test_limits_lie_within_their_bounds(folder):
                 equal(told[key], said[key], f"{name}: {key} of {verb}")
 
 
-def test_info_shows_the_limit_of_the_run(folder):
+def test_info_shows_the_limit_of_the_run(folder: str) -> None:
     for name, limit in {**LIMITS, "gnn_gc_split": 20480}.items():
         try:
             file = write_cut(name, 0, f"{folder}/x.pickle")
@@ -313,7 +299,7 @@ def test_info_shows_the_limit_of_the_run(folder):
             equal(said[key], told[key], f"{name}: {key} of info and report")
 
 
-def test_retries_are_not_calls_to_empty_cache(folder):
+def test_retries_are_not_calls_to_empty_cache(folder: str) -> None:
     """The run made two retries under 14 GiB. Without a limit the same program reserved 25.24 GiB."""
     file = write_cut("gnn_retry", 0, f"{folder}/x.pickle")
     said = said_of("replay", file)
@@ -325,7 +311,7 @@ def test_retries_are_not_calls_to_empty_cache(folder):
     check("empty_cache found" not in run("whatif", file, "--quick"), "whatif found calls to empty_cache")
 
 
-def test_report_promises_what_the_true_limit_gives(folder):
+def test_report_promises_what_the_true_limit_gives(folder: str) -> None:
     file = write_cut("gnn_retry", 0, f"{folder}/x.pickle")
     told = said_of("report", file)
     rows = said_of("whatif", file, "--quick", "--limit", "14GiB")["rows"]
@@ -336,7 +322,7 @@ def test_report_promises_what_the_true_limit_gives(folder):
     check("8.97 GiB" in told["advice"], told["advice"])
 
 
-def test_the_recorded_row_is_the_recording_or_does_not_say_so(folder):
+def test_the_recorded_row_is_the_recording_or_does_not_say_so(folder: str) -> None:
     file = write_cut("gnn_retry", 0, f"{folder}/x.pickle")
     for options, words in (([], "(as recorded)"), (["--limit", "14GiB"], "(as recorded)"),
                            (["--limit", "12GiB"], "(recorded setting)"), (["--limit", NO_LIMIT], "(recorded setting)")):
@@ -348,35 +334,12 @@ def test_the_recorded_row_is_the_recording_or_does_not_say_so(folder):
         equal("(as recorded)" in shown, words == "(as recorded)")
 
 
-def test_a_limit_of_the_user_is_used(folder):
+def test_a_limit_of_the_user_is_used(folder: str) -> None:
     file = write_cut("gnn_retry", 0, f"{folder}/x.pickle")
     said = said_of("replay", file, "--limit", "10GiB")
     equal((said["limit"], said["is_limit_inferred"]), (10 * GIB, False))
     check(said["peak_reserved"] <= 10 * GIB, f"{said['peak_reserved']} are reserved")
 
 
-# ---------------------------------------------------------------------------------------------------
-
-
-def main():
-    parts = sys.argv[1:]
-    counts = {"ok": 0, "FAILED": 0, "skipped": 0}
-    for name, test in list(globals().items()):
-        if not name.startswith("test_") or (parts and not any(part in name for part in parts)):
-            continue
-        began, text = time.monotonic(), ""
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(folder)
-                result = "ok"
-            except Skip as reason:
-                result, text = "skipped", str(reason)
-            except Exception as error:  # whatever it is, the next test is run
-                result, text = "FAILED", f"{type(error).__name__}: {error}"
-        counts[result] += 1
-        print(f"{result} {name[5:]} ({1000 * (time.monotonic() - began):.0f} ms){': ' if text else ''}{text}", flush=True)
-    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped")
-    return counts["FAILED"] > 0
-
-
-sys.exit(main())
+if __name__ == "__main__":
+    harness.main()

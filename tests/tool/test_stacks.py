@@ -3,49 +3,35 @@
 # Copyright the Tidemark authors
 """Tests the stacks in `tidemark report` and in the exports: pprof, folded stacks and Chrome's timeline.
 
-    tests/tool/stacks [part of a name ...]
-
 Every figure is computed here a second time, from the pickle alone: who holds memory at the peak, the tree of stacks,
-the names of functions, the times of events. The profile is decoded by a few lines of this file. TIDEMARK_BIN is the
-program (build/tidemark otherwise), TIDEMARK_SOURCE the folder of sources, TIDEMARK_DATA that of more recordings.
+the names of functions, the times of events. The profile is decoded by a few lines of this file.
 """
-import collections, json, lzma, os, pickle, random, re, resource, subprocess, sys, tempfile, time
+import collections
+import contextlib
+import json
+import lzma
+import os
+import pathlib
+import pickle
+import random
+import re
+import subprocess
+import sys
+from typing import Any
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.environ.get("TIDEMARK_SOURCE") or os.path.join(HERE, "..", "..")
-PROGRAM = os.path.abspath(os.environ.get("TIDEMARK_BIN") or os.path.join(SOURCE, "build", "tidemark"))
-MORE = os.path.join(os.environ.get("TIDEMARK_DATA") or os.path.join(SOURCE, "..", "shared"), "traces")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import harness
+from harness import SOURCE, Skip, check, equal, run
+
 PERIOD_NS = 7889238 * 10**9  # of the base times of PyTorch's profiler
-PROCESSOR_S = 300
 PACKAGES = "/opt/venv/lib/python3.12/site-packages/"
-
-
-class Skip(Exception):
-    pass
-
-
-def check(condition, text):
-    if not condition:
-        raise AssertionError(text)
-
-
-def equal(got, want, text=""):
-    check(got == want, f"{text or 'it'} is {got!r}, not {want!r}")
-
-
-def run(*arguments, status=0):
-    """Standard output, or standard error if the status is not 0."""
-    def limit():
-        resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_S, PROCESSOR_S))
-    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, preexec_fn=limit)
-    equal(done.returncode, status, f"the status of {arguments} ({done.stderr!r})")
-    return done.stdout if status == 0 else done.stderr
 
 
 # ------------------------------------------------------------------------------------------------------------------
 # Recordings
 
 Frame = collections.namedtuple("Frame", "name file line")
+Node = tuple[Any, ...]  # of a tree: the kind, and the line of some kinds
 
 
 class Recording:
@@ -148,10 +134,10 @@ def recordings(folder):
     for seed in range(4):
         yield random_recording(seed).save(folder, f"random_{seed}.pickle")
     real = os.path.join(folder, "real.pickle")
-    run("convert", os.path.join(SOURCE, "tests", "data", "resnet_stacks.tide"), real)
+    run("convert", os.path.join(SOURCE, "tests", "data", "resnet_stacks.tide"), real).works()
     yield real
-    if os.path.exists(os.path.join(MORE, "resnet_stacks.pickle.xz")):
-        with lzma.open(os.path.join(MORE, "resnet_stacks.pickle.xz")) as file, open(real, "wb") as out:
+    with contextlib.suppress(Skip):
+        with lzma.open(harness.more("traces", "resnet_stacks.pickle.xz")) as file, open(real, "wb") as out:
             out.write(file.read())
         yield real
 
@@ -253,7 +239,7 @@ def one(fields, number, otherwise=0):
 def profile_of(path, folder):
     """The samples of a profile: from its stack of (name, system name, file, line) to its four values."""
     out = os.path.join(folder, "x.pb")
-    run("convert", path, out)
+    run("convert", path, out).works()
     with open(out, "rb") as file:
         whole = message(file.read())
     strings = [text.decode() for text in whole[6]]
@@ -276,7 +262,7 @@ def pprof_frame(frame, folder):
     return (name, frame.name, frame.file, frame.line)
 
 
-def test_pprof_has_what_the_pickle_has(folder):
+def test_pprof_has_what_the_pickle_has(folder: str) -> None:
     for path in recordings(folder):
         entries = entries_of(path)
         own, want = own_folder(entries), collections.Counter()
@@ -297,7 +283,7 @@ def test_pprof_has_what_the_pickle_has(folder):
         equal(one(whole, 9), entries[0]["time_us"] * 1000, "the time")
 
 
-def test_pprof_keeps_functions_of_one_name_apart(folder):
+def test_pprof_keeps_functions_of_one_name_apart(folder: str) -> None:
     made = Recording()
     frames = [Frame("forward", OWN[1], 5), Frame("forward", OWN[2], 5), Frame("<module>", OWN[0], 1), LIBRARY[3]]
     for frame in frames:
@@ -312,14 +298,14 @@ def test_pprof_keeps_functions_of_one_name_apart(folder):
 # ------------------------------------------------------------------------------------------------------------------
 # Folded stacks and the timeline
 
-def test_folded_has_what_the_pickle_has(folder):
+def test_folded_has_what_the_pickle_has(folder: str) -> None:
     for path in recordings(folder):
         entries = entries_of(path)
         own, want = own_folder(entries), collections.Counter()
         for size, stack in live_at_peak(entries, 1):
             lines = [line_text(frame, own).replace(";", ":") for frame in reversed(shown(stack))]
             want[";".join(["device_0"] + (lines or ["<no-context>"]))] += size
-        run("convert", path, os.path.join(folder, "x.folded"))
+        run("convert", path, os.path.join(folder, "x.folded")).works()
         with open(os.path.join(folder, "x.folded")) as file:
             got = [line.rstrip("\n").rsplit(" ", 1) for line in file]
         equal({text: int(size) for text, size in got}, dict(+want), f"the stacks of {path}")
@@ -328,7 +314,7 @@ def test_folded_has_what_the_pickle_has(folder):
 
 
 def timeline_of(path, folder):
-    run("convert", path, os.path.join(folder, "x.trace.json"))
+    run("convert", path, os.path.join(folder, "x.trace.json")).works()
     with open(os.path.join(folder, "x.trace.json")) as file:
         return json.load(file)
 
@@ -342,7 +328,7 @@ def stack_in(timeline, number):
     return tuple(lines)
 
 
-def test_timeline_has_stacks_and_absolute_times(folder):
+def test_timeline_has_stacks_and_absolute_times(folder: str) -> None:
     for path in recordings(folder):
         entries = entries_of(path)
         own, want = own_folder(entries), collections.Counter()
@@ -362,7 +348,7 @@ def test_timeline_has_stacks_and_absolute_times(folder):
         equal(got, want, f"the timeline of {path}")
 
 
-def test_timeline_names_lines_of_the_program(folder):
+def test_timeline_names_lines_of_the_program(folder: str) -> None:
     made = Recording()
     inner = [HIDDEN[0], LIBRARY[0], LIBRARY[2]]
     main = Frame("main", OWN[0], 60)
@@ -375,18 +361,18 @@ def test_timeline_names_lines_of_the_program(folder):
            ("torch/nn/modules/conv.py:553:forward", None)], "the names")
 
 
-def test_timeline_joins_that_of_a_profiler(folder):
+def test_timeline_joins_that_of_a_profiler(folder: str) -> None:
     """The lines of the manual that join the two files; the profiler's is as Kineto writes it."""
     made = random_recording(9)
     path, start_us = made.save(folder), made.entries[0]["time_us"]
     with open(os.path.join(SOURCE, "docs", "formats.md")) as file:
-        code = re.search(r"```python\n(.*?)```", file.read(), re.S)[1]
+        code = re.findall(r"```python\n(.*?)```", file.read(), re.S)[0]
     for base_ns in (start_us * 1000 // PERIOD_NS * PERIOD_NS, (start_us * 1000 // PERIOD_NS - 1) * PERIOD_NS):
         events = [{"ph": "X", "cat": "cpu_op", "name": "aten::empty", "pid": 1234, "tid": 1234, "dur": 1.5,
                    "ts": e["time_us"] - base_ns // 1000} for e in made.entries if e["action"] == "alloc"]
         with open(os.path.join(folder, "profile.json"), "w") as file:
             json.dump({"schemaVersion": 1, "baseTimeNanoseconds": base_ns, "traceEvents": events}, file)
-        run("convert", path, os.path.join(folder, "memory.trace.json"))
+        run("convert", path, os.path.join(folder, "memory.trace.json")).works()
         subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
         with open(os.path.join(folder, "both.json")) as file:
             both = json.load(file)
@@ -414,7 +400,8 @@ def best_line(frames):
 
 def tree_path(stack):
     """The nodes of a stack, outermost first: ("own", line), ("folded",), ("library", line)."""
-    path, run_of = [], []
+    path: list[Node] = []
+    run_of: list[Frame] = []
     for frame in reversed(shown(stack)):
         if not is_own(frame):
             run_of.insert(0, frame)
@@ -423,6 +410,11 @@ def tree_path(stack):
         path.append(("own", frame))
         run_of = []
     return path + ([("library", best_line(run_of))] if run_of else []) or [("unknown",)]
+
+
+def unfolded_path(stack):
+    path: list[Node] = [("own" if is_own(frame) else "library", frame) for frame in reversed(shown(stack))]
+    return path or [("unknown",)]
 
 
 def tree_of(blocks, path_of_stack):
@@ -445,7 +437,7 @@ def tree_in(rows):
     """The same from the rows of the answer, which are in the order of a walk; children are sorted by bytes."""
     tree, path, last = {}, [], {}
     for row in rows:
-        node = (row["kind"],)
+        node: Node = (row["kind"],)
         if row["kind"] in ("own", "library"):
             node += (Frame(row["function"], row["file"], row["line"]),)
         path = path[:row["depth"]] + [node]
@@ -458,21 +450,20 @@ def tree_in(rows):
 
 
 def rows_of(path, *options):
-    return json.loads(run("report", "--stacks", "--json", *options, path))["stacks"]
+    return run("report", "--stacks", "--json", *options, path).works().json()["stacks"]
 
 
-def test_tree_has_what_the_pickle_has(folder):
+def test_tree_has_what_the_pickle_has(folder: str) -> None:
     for path in recordings(folder):
         blocks = live_at_peak(entries_of(path), 512)
         everything = ("--min-share", "0", "--depth", "1000")
         equal(tree_in(rows_of(path, *everything)), tree_of(blocks, tree_path), f"the tree of {path}")
-        unfolded = lambda stack: [("own" if is_own(f) else "library", f) for f in reversed(shown(stack))] or [("unknown",)]
-        equal(tree_in(rows_of(path, "--unfold", *everything)), tree_of(blocks, unfolded), f"all lines of {path}")
+        equal(tree_in(rows_of(path, "--unfold", *everything)), tree_of(blocks, unfolded_path), f"all lines of {path}")
         for row in rows_of(path):
             equal(row["share"], round(row["bytes"] / sum(size for size, _ in blocks), 4), "the share")
 
 
-def test_tree_sums_up_small_branches(folder):
+def test_tree_sums_up_small_branches(folder: str) -> None:
     for path in recordings(folder):
         whole = tree_of(live_at_peak(entries_of(path), 512), tree_path)
         total = sum(sum[0] for node, sum in whole.items() if len(node) == 1)
@@ -491,7 +482,7 @@ def test_tree_sums_up_small_branches(folder):
                     equal(sum_of, whole[node], f"{node}")
 
 
-def test_tree_is_cut_at_a_depth(folder):
+def test_tree_is_cut_at_a_depth(folder: str) -> None:
     path = next(recordings(folder))
     whole = rows_of(path, "--min-share", "0", "--depth", "1000")
     for depth in (1, 3):
@@ -499,31 +490,31 @@ def test_tree_is_cut_at_a_depth(folder):
         equal(rows_of(path, "--min-share", "0", "--depth", str(depth)), want, f"the rows above depth {depth}")
 
 
-def test_call_sites_are_lines_of_the_program(folder):
+def test_call_sites_are_lines_of_the_program(folder: str) -> None:
     for path in recordings(folder):
         want = collections.Counter()
         for size, stack in live_at_peak(entries_of(path), 512):
             mine = [frame for frame in stack if is_own(frame)]
             best = mine[0] if mine else best_line(shown(stack)) or (stack[0] if stack else None)
             want[best] += size
-        rows = json.loads(run("report", "--json", "--top", "1000", path))["call_sites"]
+        rows = run("report", "--json", "--top", "1000", path).works().json()["call_sites"]
         got = {Frame(r["function"], r["file"], r["line"]) if r["function"] else None: r["bytes"] for r in rows}
         equal(got, dict(want), f"the call sites of {path}")
 
 
-def test_the_stack_of_a_leak_has_all_its_frames(folder):
+def test_the_stack_of_a_leak_has_all_its_frames(folder: str) -> None:
     r, kept = Recording(), [Frame(f"level_{i}", f"/home/me/job/{'long_' * 30}{i}.py", i) for i in range(300)]
     for _ in range(40):
         for size in (1000, 70_000, 3_000_000):
             r.free(r.alloc(size, [Frame("step", "/home/me/job/train.py", size)]))
         r.alloc(4096, kept)
-    leaks = json.loads(run("report", r.save(folder), "--json", "--step", "12"))["leaks"]
+    leaks = run("report", r.save(folder), "--json", "--step", "12").works().json()["leaks"]
     equal(len(leaks), 1, "the number of leaks")
     got = [frame.split(" ")[-1] for frame in leaks[0]["stack"].split(";")]
     equal(got, [frame.name for frame in reversed(kept)], "the stack")
 
 
-def test_text_fits_the_columns(folder):
+def test_text_fits_the_columns(folder: str) -> None:
     made = Recording()
     deep = "/".join(["a_folder_with_a_long_name"] * 8)
     for line in range(30):
@@ -533,7 +524,7 @@ def test_text_fits_the_columns(folder):
     made.alloc(40 << 20, [Frame(name, "??", 0), Frame("main", "/home/me/train.py", 1)])
     path = made.save(folder)
     for color in ("never", "always"):
-        text = run("report", "--stacks", "--color", color, path)
+        text = run("report", "--stacks", "--color", color, path).works().out
         plain = re.sub("\033\\[[0-9;]*m", "", text)
         equal(color == "always", plain != text, "whether there is colour")
         tree = plain[plain.index("\nCall sites"):]
@@ -543,7 +534,7 @@ def test_text_fits_the_columns(folder):
         check("at::native::kernel<…>(…)" in tree, "the arguments of a template are shown")
 
 
-def test_the_manual_has_every_key(folder):
+def test_the_manual_has_every_key(folder: str) -> None:
     with open(os.path.join(SOURCE, "docs", "man", "tidemark.1")) as file:
         section = file.read().split(".Ss Stacks\n")[1].split("\n.Ss ")[0]
     words = set(re.findall(r"\w+", section))
@@ -552,44 +543,23 @@ def test_the_manual_has_every_key(folder):
     equal(missing, set(), "what the manual does not have")
 
 
-def test_options_are_checked(folder):
+def test_options_are_checked(folder: str) -> None:
     path = next(recordings(folder))
     for options, words in ((["--stacks", "--depth", "0"], "--depth"), (["--stacks", "--depth", "1001"], "--depth"),
                            (["--stacks", "--min-share", "x"], "--min-share"),
                            (["--stacks", "--min-share", "101"], "--min-share"),
                            (["--stacks", "--min-share", "nan"], "--min-share"), (["--unfold"], "--stacks"),
                            (["--depth", "3"], "--stacks")):
-        said = run("report", *options, path, status=2)
-        check(words in said and said.count("\n") == 1, f"{options}: {said!r}")
+        run("report", *options, path).fails(words)
 
 
-def test_recordings_without_stacks(folder):
+def test_recordings_without_stacks(folder: str) -> None:
     made = Recording()
     made.alloc(1 << 20, None)
     path = made.save(folder)
     equal([(r["kind"], r["bytes"], r["frame"]) for r in rows_of(path)], [("unknown", 1 << 20, "(no stack)")], "the tree")
-    check("No stacks were recorded" in run("report", "--stacks", path), "nothing is said")
+    check("No stacks were recorded" in run("report", "--stacks", path).works().out, "nothing is said")
 
 
-def main():
-    parts = sys.argv[1:]
-    counts = {"ok": 0, "FAILED": 0, "skipped": 0}
-    for name, test in list(globals().items()):
-        if not name.startswith("test_") or (parts and not any(part in name for part in parts)):
-            continue
-        began, text = time.monotonic(), ""
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(folder)
-                result = "ok"
-            except Skip as reason:
-                result, text = "skipped", str(reason)
-            except Exception as error:  # whatever it is, the next test is run
-                result, text = "FAILED", f"{type(error).__name__}: {str(error)[:2000]}"
-        counts[result] += 1
-        print(f"{result} {name[5:]} ({1000 * (time.monotonic() - began):.0f} ms){': ' if text else ''}{text}", flush=True)
-    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped")
-    return counts["FAILED"] > 0
-
-
-sys.exit(main())
+if __name__ == "__main__":
+    harness.main()
