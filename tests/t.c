@@ -92,9 +92,15 @@ void t_only_thorough(void) {
   if (!t_state.is_thorough) t_skip("only in the thorough tier");
 }
 
-size_t t_fault_step(void) { return t_state.is_thorough ? 1 : 7; }
+void t_one_variant(const char* const* variants) {
+  size_t count = 0;
+  while (variants[count] != NULL) ++count;
+  if (strcmp(variants[t_state.seed % count], t_variant()) != 0) t_only_thorough();
+}
 
-size_t t_fault_first(void) { return t_state.seed % t_fault_step(); }
+size_t t_sample_step(void) { return t_state.is_thorough ? 1 : 7; }
+
+size_t t_sample_first(void) { return t_state.seed % t_sample_step(); }
 
 uint64_t t_seed(void) { return t_state.seed; }
 

@@ -16,7 +16,7 @@
 // anything. The thread sanitizer runs these files alone; in the others, starting a thread fails the test.
 //
 //   program [--list] [--file NAME] [part of a name ...]
-//   TIDE_TEST_TIER     quick (default) or thorough: see t_scaled(), t_fault_step() and t_only_thorough()
+//   TIDE_TEST_TIER     quick (default) or thorough: see t_scaled(), t_sample_step() and t_only_thorough()
 //   TIDE_TEST_SEED     the seed of t_rng; default 1; always printed
 //   TIDE_TEST_SCALE    a factor for t_scaled(); default 1
 //   TIDE_TEST_TIMEOUT  a factor for the limits of each test; default 1
@@ -112,13 +112,16 @@ __attribute__((noreturn, cold, format(printf, 1, 2))) void t_skip(const char* fo
 
 bool t_is_thorough(void);
 
-// The first line of a test that only the thorough tier runs, because it takes long and cannot take less.
+// The first line of a test that only the thorough tier runs, because it takes long and cannot take less. And of
+// one that the quick tier runs with one of its variants, which the seed chooses.
 void t_only_thorough(void);
+void t_one_variant(const char* const* variants);
 
-// A loop over faults begins with the first call plus t_fault_first() and advances by t_fault_step(): every call
-// when thorough; when quick every seventh, beginning where the seed says, so that seven seeds see them all.
-size_t t_fault_first(void);
-size_t t_fault_step(void);
+// A loop over many similar cases, such as a fault at every call, begins with the first plus t_sample_first() and
+// advances by t_sample_step(). When thorough these are all; when quick every seventh, beginning where the seed
+// says, so that seven seeds see them all.
+size_t t_sample_first(void);
+size_t t_sample_step(void);
 
 uint64_t t_seed(void);
 double t_scale(void);

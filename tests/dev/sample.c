@@ -32,13 +32,13 @@ T_TEST(test_sample__tier_is_quick) {
   T_EQ(t_scaled_least(100, 20), 20);
   T_EQ(t_scaled_least(10, 20), 10);
   T_EQ(t_scaled_least(1000, 20), 100);
-  T_EQ(t_fault_step(), 7);
-  T_EQ(t_fault_first(), 2);  // the seed is 9
+  T_EQ(t_sample_step(), 7);
+  T_EQ(t_sample_first(), 2);  // the seed is 9
 }
 
 T_TEST(test_sample__tier_is_thorough) {
   t_only_thorough();
   T_EQ(t_scaled(100), 200);
-  T_EQ(t_fault_step(), 1);
-  T_EQ(t_fault_first(), 0);
+  T_EQ(t_sample_step(), 1);
+  T_EQ(t_sample_first(), 0);
 }

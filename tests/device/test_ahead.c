@@ -256,7 +256,7 @@ static void expect_same(uint64_t capacity, uint64_t limit, uint64_t seed) {
   run without = run_new(ALONE, capacity, limit);
   t_rng rng = t_rng_new(seed);
   uint64_t refused = 0;
-  for (size_t i = 0; i < t_scaled(600); i++) {
+  for (size_t i = 0; i < t_scaled_least(600, 300); i++) {
     const size_t at = (size_t)t_rng_below(&rng, 64);
     const int where = (int)t_rng_below(&rng, 3);
     const size_t bytes = (size_t)(1 + t_rng_below(&rng, 12)) * HANDLE * MIB;

@@ -14,7 +14,7 @@ enum { PROBE = 4096 };  // bytes
 // Faults
 
 // Each round starts threads, which the thread sanitizer makes slow.
-enum { LAYERS = 3, FAULT_STEP = T_HAS_THREAD_SANITIZER ? 7 : 1 };
+enum { LAYERS = 3 };
 
 typedef struct layer_stage {
   tide_pool pools[LAYERS];
@@ -65,7 +65,7 @@ static void faults_in_use(tide_machine* m, tide_device_cache* d, bool is_constan
   const layer_stage s = stage_new(m, d, is_constant);
   bool has_failed = true;
   stage_run(m, d, &s);
-  for (uint64_t skip = 0; has_failed; skip += FAULT_STEP) {
+  for (uint64_t skip = t_sample_first(); has_failed; skip += t_sample_step()) {
     const char* const tag = layers[skip % LAYERS];
     T_LT(skip, 10000);
     const uint64_t before = failures(m);
@@ -99,7 +99,7 @@ DEVICE_TEST_OVER(test_budget__a_fault_in_a_request_that_others_give_way_to_loses
   const layer_stage s = stage_new(m, d, false);
   bool has_failed = true;
   limit_to(d, 7 * UNIT);
-  for (uint64_t skip = 0; has_failed; skip += FAULT_STEP) {
+  for (uint64_t skip = t_sample_first(); has_failed; skip += t_sample_step()) {
     tide_block block = { NULL, 0 };
     T_LT(skip, 10000);
     stage_run(m, d, &s);
@@ -124,7 +124,7 @@ DEVICE_TEST_OVER(test_budget__without_memory_for_records_nothing_is_lost, tide_h
   const layer_stage s = stage_new(m, own, true);
   bool is_done = false;
   stage_run(m, own, &s);
-  for (size_t allowed = 0; !is_done; ++allowed) {
+  for (size_t allowed = t_sample_first(); !is_done; allowed += t_sample_step()) {
     const char* const tag = layers[allowed % LAYERS];
     T_LT(allowed, 10000);
     atomic_store(&records.has_failed, false);

@@ -110,13 +110,23 @@ static void paces_expect(layer_sizes sizes, layer_order order, const tide_dry_co
 }
 
 T_TEST(test_pace__equal_layers) { paces_expect(EQUAL, FORWARD, NULL); }
-T_TEST(test_pace__layers_of_different_sizes) { paces_expect(DIFFERENT, FORWARD, NULL); }
-T_TEST(test_pace__equal_layers_there_and_back) { paces_expect(EQUAL, THERE_AND_BACK, NULL); }
-T_TEST(test_pace__layers_of_different_sizes_there_and_back) { paces_expect(DIFFERENT, THERE_AND_BACK, NULL); }
+T_TEST(test_pace__layers_of_different_sizes) {
+  t_only_thorough();
+  paces_expect(DIFFERENT, FORWARD, NULL);
+}
+T_TEST(test_pace__equal_layers_there_and_back) {
+  t_only_thorough();
+  paces_expect(EQUAL, THERE_AND_BACK, NULL);
+}
+T_TEST(test_pace__layers_of_different_sizes_there_and_back) {
+  t_only_thorough();
+  paces_expect(DIFFERENT, THERE_AND_BACK, NULL);
+}
 
 // The layer that comes takes over the memory of the one that goes: a device clears new memory, which holds up
 // copies.
 T_TEST(test_pace__memory_passes_from_layer_to_layer) {
+  t_only_thorough();
   tide_dry_costs costs = TIDE_DRY_COSTS_INIT;
   costs.physical_new = costs.physical_free = 100000000;
   paces_expect(EQUAL, FORWARD, &costs);

@@ -444,16 +444,13 @@ static void fault_from(yard* y, uint64_t skip, uint64_t count, tide_status statu
   T_OK(tide_machine_fault_add(y->m, &fault));
 }
 
-// The thread sanitizer takes long, and finds what it looks for with fewer faults.
-enum { FAULT_STEP = T_HAS_THREAD_SANITIZER ? 7 : 1 };
-
 // Sends and fetches with a fault at one call after the other, until there is none left to hit.
 static void faults_everywhere(uint64_t count, tide_status status) {
   t_rng rng = t_rng_new(11);
   yard y;
   bool is_hit = true;
   faulty_yard(&y, &rng);
-  for (uint64_t skip = 0; is_hit; skip += FAULT_STEP) {
+  for (uint64_t skip = t_sample_first(); is_hit; skip += t_sample_step()) {
     tide__cargo_count moved;
     const uint64_t before = tide_machine_call_stats(y.m, TIDE_CALL_ANY).failures;
     tide__store_free(y.cargo.store);
@@ -489,7 +486,7 @@ T_TEST_OVER(test_cargo__survives_a_heap_without_memory, yard_names) {
   yard y;
   bool is_hit = true;
   faulty_yard(&y, &rng);
-  for (size_t skip = 0; is_hit; skip += FAULT_STEP) {
+  for (size_t skip = t_sample_first(); is_hit; skip += t_sample_step()) {
     tide__cargo_count moved;
     tide__store_free(y.cargo.store);
     y.cargo.store = NULL;

@@ -153,7 +153,7 @@ static bool start_play(const start* s) {
 
 T_TEST_OVER(test_fallback__any_call_may_fail_once, fallback_names) {
   for (size_t i = 0; i < VIRTUAL_CALLS; i++) {
-    for (uint64_t n = 0; n < 12; n++) {
+    for (uint64_t n = t_sample_first(); n < 12; n += t_sample_step()) {
       start s = { "policy:tide", virtual_calls[i], n, 1, TIDE_ERR_MACHINE };
       const bool is_fallen = start_play(&s);
       if (n == 0) T_CHECK(is_fallen);
@@ -181,7 +181,7 @@ T_TEST_OVER(test_fallback__any_call_may_fail_for_ever, fallback_names) {
 
 T_TEST_OVER(test_fallback__expandable_segments_fall_back_too, fallback_names) {
   for (size_t i = 0; i < VIRTUAL_CALLS; i++) {
-    for (uint64_t n = 0; n < 8; n++) {
+    for (uint64_t n = t_sample_first(); n < 8; n += t_sample_step()) {
       const start s = { "expandable_segments:True", virtual_calls[i], n, 1, TIDE_ERR_MACHINE };
       const bool is_fallen = start_play(&s);
       if (n == 0) T_CHECK(is_fallen);

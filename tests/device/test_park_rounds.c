@@ -135,7 +135,7 @@ static void fault_set(tide_machine* m, uint64_t skip, tide_status status, uint64
 static uint64_t failures(const tide_machine* m) { return tide_machine_call_stats(m, TIDE_CALL_ANY).failures; }
 
 // Each round starts threads, which the thread sanitizer makes slow.
-enum { FAULT_BLOCKS = 6, FAULT_STEP = T_HAS_THREAD_SANITIZER ? 7 : 1 };
+enum { FAULT_BLOCKS = 6 };
 
 // Two pools with blocks on three streams, one of them partly idle.
 typedef struct stage {
@@ -176,7 +176,7 @@ static void faults_in_park(tide_machine* m, tide_device_cache* d, tide_backup ba
   stage s = stage_new(m, d);
   const tide_park_options options = park_how(backup);
   bool has_failed = true;
-  for (uint64_t skip = 0; has_failed; skip += FAULT_STEP) {
+  for (uint64_t skip = t_sample_first(); has_failed; skip += t_sample_step()) {
     T_LT(skip, 10000);
     const uint64_t before = failures(m);
     fault_set(m, skip, TIDE_ERR_MACHINE, count);
@@ -193,7 +193,7 @@ static void faults_in_unpark(tide_machine* m, tide_device_cache* d, tide_backup 
   stage s = stage_new(m, d);
   const tide_park_options options = park_how(backup);
   bool has_failed = true;
-  for (uint64_t skip = 0; has_failed; skip += FAULT_STEP) {
+  for (uint64_t skip = t_sample_first(); has_failed; skip += t_sample_step()) {
     T_LT(skip, 10000);
     T_OK(tide_device_park(d, "weights", &options, NULL));
     const uint64_t before = failures(m);
@@ -237,7 +237,7 @@ DEVICE_TEST_OVER(test_park__a_machine_that_fails_for_good_in_unpark_loses_nothin
 DEVICE_TEST_OVER(test_park__a_fault_in_a_request_that_unparks_loses_nothing, tide_host) {
   stage s = stage_new(m, d);
   bool has_failed = true;
-  for (uint64_t skip = 0; has_failed; skip += FAULT_STEP) {
+  for (uint64_t skip = t_sample_first(); has_failed; skip += t_sample_step()) {
     tide_block block = { NULL, 0 };
     T_LT(skip, 10000);
     (void)park(d, "weights", TIDE_BACKUP_PAGEABLE);
@@ -266,7 +266,7 @@ DEVICE_TEST_OVER(test_park__without_memory_for_records_nothing_is_lost, tide_hos
     tide_device_cache* const own = device_new(m, 0, &records.heap);
     stage s = stage_new(m, own);
     bool is_done = false;
-    for (size_t allowed = 0; !is_done; ++allowed) {
+    for (size_t allowed = t_sample_first(); !is_done; allowed += t_sample_step()) {
       T_LT(allowed, 10000);
       if (call == 1) (void)park(own, "weights", TIDE_BACKUP_PAGEABLE);
       atomic_store(&records.has_failed, false);

@@ -227,6 +227,7 @@ static const char* const long_names[] = { "copies", "teeth", "hints", NULL };
 // Nodes among many buffers are expensive, so a node limit counts the elements that they visit. Before, one
 // of these nodes took milliseconds, and four times as long with twice the buffers.
 T_TEST_OVER(test_crowds__a_limit_of_nodes_bounds_the_work, long_names) {
+  t_one_variant(long_names);
   for (size_t count = 500; count <= (T_HAS_SANITIZER ? 1000 : 2000); count *= 2) {
     for (uint64_t nodes = 1; nodes <= 4 * count; nodes += 4 * count - 1) {
       crowd c;

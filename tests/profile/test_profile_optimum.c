@@ -89,6 +89,7 @@ T_TEST(test_profile_optimum__of_all_short_runs) {
 }
 
 T_TEST(test_profile_optimum__of_all_runs_of_5) {
+  t_only_thorough();
   if (T_HAS_SANITIZER && !is_long()) t_skip("under a sanitizer in a long test only");
   T_EQ(expect_all_runs(5), 29160);
 }

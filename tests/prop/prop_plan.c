@@ -593,6 +593,7 @@ T_TEST_OVER(prop_plan__threads_change_nothing, sound_shapes) {
 #define PROP_SLACK_NS ((uint64_t)(T_HAS_SANITIZER ? 20 : 2) * 1000000000)
 
 T_TEST_OVER(prop_plan__keeps_the_time_limit, sound_shapes) {
+  t_one_variant(sound_shapes);
   const size_t counts[] = { 60, 1000, T_HAS_SANITIZER ? 4000 : 40000 };
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     t_rng rng = t_rng_new(5000 + i);
@@ -614,6 +615,7 @@ T_TEST_OVER(prop_plan__keeps_the_time_limit, sound_shapes) {
 static const char* const feature_names[] = { "alignments", "gaps", "aliases", "pools", "hints", NULL };
 
 T_TEST_OVER(prop_plan__keeps_the_time_limit_whatever_is_asked, feature_names) {
+  t_one_variant(feature_names);
   const size_t count = T_HAS_SANITIZER ? 2000 : 20000;
   t_rng rng = t_rng_new(7000);
   prop_problem p;
@@ -657,7 +659,7 @@ T_TEST_OVER(prop_plan__stops_when_told, sound_shapes) {
 }
 
 T_TEST(prop_plan__stacks_a_million_identical_buffers) {
-  const size_t count = T_HAS_SANITIZER ? 100000 : 1000000;
+  const size_t count = T_HAS_SANITIZER || !t_is_thorough() ? 100000 : 1000000;
   prop_problem p;
   prop_init(&p, count);
   while (p.count < count) prop_add(&p, 3, 5, 24);
@@ -674,7 +676,7 @@ T_TEST(prop_plan__stacks_a_million_identical_buffers) {
 }
 
 T_TEST(prop_plan__a_million_identical_buffers_that_cannot_be) {
-  const size_t count = T_HAS_SANITIZER ? 100000 : 1000000;
+  const size_t count = T_HAS_SANITIZER || !t_is_thorough() ? 100000 : 1000000;
   prop_problem p;
   prop_init(&p, count);
   while (p.count < count) prop_add(&p, 3, 5, TIDE_PLAN_MAX_BYTES / 4 - 1);

@@ -87,9 +87,11 @@ static void expect_linear(tide_trace* (*make)(size_t count)) {
 }
 
 T_TEST_OVER(test_refusals__in_a_row_cost_no_walk_over_all_segments, settings) {
+  t_one_variant(settings);
   expect_linear(refused_in_a_row);
 }
 
 T_TEST_OVER(test_refusals__between_releases_cost_no_walk_over_all_blocks, settings) {
+  t_one_variant(settings);
   expect_linear(refused_between_releases);
 }
