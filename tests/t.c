@@ -351,6 +351,13 @@ static bool t_is_wanted(const t_choice* choice, const t_test* test, const char* 
   return false;
 }
 
+// Is a variant left to the thorough tier?
+static bool t_is_left_out(const char* variant) {
+  const char* const word = getenv("TIDE_TEST_WITHOUT");
+  if (word == NULL || variant == NULL || t_state.is_thorough) return false;
+  return strncmp(variant, word, strlen(word)) == 0;
+}
+
 static void t_visit(t_choice* choice, const t_test* test, const char* variant) {
   char name[256];
   const char* const plain = strncmp(test->name, "test_", 5) == 0 ? test->name + 5 : test->name;
@@ -358,8 +365,14 @@ static void t_visit(t_choice* choice, const t_test* test, const char* variant) {
   else (void)snprintf(name, sizeof name, "%s[%s]", plain, variant);
   if (!t_is_wanted(choice, test, name)) return;
   ++choice->found;
-  if (choice->only_list) (void)printf("%s\n", name);
-  else t_run(test, variant, name);
+  if (choice->only_list) {
+    (void)printf("%s\n", name);
+  } else if (t_is_left_out(variant)) {
+    ++t_state.skipped;
+    (void)printf("skip %s: only in the thorough tier\n", name);
+  } else {
+    t_run(test, variant, name);
+  }
 }
 
 static void t_visit_all(t_choice* choice) {
