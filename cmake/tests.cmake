@@ -89,7 +89,7 @@ foreach(source IN LISTS TIDEMARK_TEST_SOURCES)
   set_tests_properties(${name} PROPERTIES LABELS ${folder})
   # The simulated machine has no memory in which this sanitizer could find something, but where it is the subject.
   if(TIDEMARK_SANITIZE STREQUAL "address" AND NOT folder MATCHES "^(machine|conformance|replay)$")
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT TIDE_TEST_WITHOUT=dry)
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT TIDE_TEST_HOST=1)
   endif()
 endforeach()
 list(REMOVE_DUPLICATES TIDEMARK_TEST_FOLDERS)

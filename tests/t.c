@@ -12,6 +12,7 @@ static struct {
   const char* name;  // of the test that runs in this process
   const char* variant;
   bool is_thorough;
+  bool only_host;
   bool forbids_threads;
   uint64_t seed;
   double given_scale;
@@ -351,11 +352,17 @@ static bool t_is_wanted(const t_choice* choice, const t_test* test, const char* 
   return false;
 }
 
+static bool t_is_on(const char* variant, const char* machine) {
+  return strncmp(variant, machine, strlen(machine)) == 0;
+}
+
 // Is a variant left to the thorough tier?
-static bool t_is_left_out(const char* variant) {
-  const char* const word = getenv("TIDE_TEST_WITHOUT");
-  if (word == NULL || variant == NULL || t_state.is_thorough) return false;
-  return strncmp(variant, word, strlen(word)) == 0;
+static bool t_is_left_out(const t_test* test, const char* variant) {
+  bool has_host = false;
+  if (!t_state.only_host || variant == NULL || !t_is_on(variant, "dry")) return false;
+  for (size_t i = 0; test->variants[i] != NULL; ++i)
+    has_host = has_host || t_is_on(test->variants[i], "host");
+  return has_host;
 }
 
 static void t_visit(t_choice* choice, const t_test* test, const char* variant) {
@@ -367,7 +374,7 @@ static void t_visit(t_choice* choice, const t_test* test, const char* variant) {
   ++choice->found;
   if (choice->only_list) {
     (void)printf("%s\n", name);
-  } else if (t_is_left_out(variant)) {
+  } else if (t_is_left_out(test, variant)) {
     ++t_state.skipped;
     (void)printf("skip %s: only in the thorough tier\n", name);
   } else {
@@ -397,6 +404,7 @@ static int t_run_role(const char* name, const char* argument) {
 static int t_open(void) {
   const char* const tier = getenv("TIDE_TEST_TIER");
   t_state.is_thorough = tier != NULL && strcmp(tier, "thorough") == 0;
+  t_state.only_host = getenv("TIDE_TEST_HOST") != NULL && !t_state.is_thorough;
   t_state.seed = t_env_seed();
   t_state.given_scale = t_env_number("TIDE_TEST_SCALE", 1);
   t_state.scale = t_state.given_scale * (t_state.is_thorough ? 1.0 : 0.1);

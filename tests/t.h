@@ -20,7 +20,7 @@
 //   TIDE_TEST_SEED     the seed of t_rng; default 1; always printed
 //   TIDE_TEST_SCALE    a factor for t_scaled(); default 1
 //   TIDE_TEST_TIMEOUT  a factor for the limits of each test; default 1
-//   TIDE_TEST_WITHOUT  variants that begin with this word are left out of the quick tier
+//   TIDE_TEST_HOST     1: the quick tier leaves out "dry" variants of tests that have a "host" one
 //
 // A test may use 60 s of processor time, 180 s under a sanitizer, so a busy computer does not matter. A test
 // that hangs is killed after some times as long by the clock: five times when quick, thirty when thorough.
