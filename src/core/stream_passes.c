@@ -45,11 +45,15 @@ typedef struct pass_run {
   bool waits;       // for what is not done
   bool is_joining;  // where another thread is at work, its end is waited for
   bool has_passed;
-  tide_status first;  // failure
+  tide_status first;   // failure
+  tide_error* record;  // borrowed; of it, or the one before the pass
 } pass_run;
 
+// Later failures write over the record of the thread.
 static void run_note(pass_run* run, tide_status status) {
-  if (run->first == TIDE_OK) run->first = status;
+  if (run->first != TIDE_OK || status == TIDE_OK) return;
+  run->first = status;
+  tide__error_keep(run->record);
 }
 
 // Is one event enough, and has it passed?
@@ -110,8 +114,8 @@ static bool wait_is_done(pass_run* run, tide__wait* wait) {
     status = tide_machine_device_synchronize(run->w->machine, wait->device);
     is_done = status == TIDE_OK;
   }
-  if (status != TIDE_OK) tide__waits_failed(run->w, wait->waiter, TIDE__WAITS_ASK_FAILED);
   run_note(run, status);
+  if (status != TIDE_OK) tide__waits_failed(run->w, wait->waiter, TIDE__WAITS_ASK_FAILED);
   return is_done;
 }
 
@@ -367,18 +371,18 @@ void tide__waits_end_deferred(tide__stream_waits* w, bool (*is_over)(tide__waite
 // Passes
 
 tide_status tide__waits_run(tide__stream_waits* w, const tide__waits_pass* pass, bool* out_passed) {
-  pass_run run = { .w = w, .how = pass, .is_joining = pass->mode != TIDE__WAITS_POLL };
+  tide_error record;  // not in `run`, which is set to 0
+  pass_run run = { .w = w, .how = pass, .is_joining = pass->mode != TIDE__WAITS_POLL, .record = &record };
   run.waits = pass->mode == TIDE__WAITS_FOR_ALL || pass->mode == TIDE__WAITS_FOR_ONE;
   if (out_passed != NULL) *out_passed = false;
   if (tide__waits_is_empty(w)) return TIDE_OK;
-  tide_error before;
-  tide__error_keep(&before);
+  tide__error_keep(&record);
   const tide__relaxed relaxed = tide__relax_or_not(w->machine);
   run_deferred(&run);
   run.number = tide__add_seq(&w->passes, 1) + 1;
   run_queues(&run);
   tide__relax_end(&relaxed);
-  if (run.first == TIDE_OK) tide__error_restore(&before);
+  tide__error_restore(&record);
   if (out_passed != NULL) *out_passed = run.has_passed;
   return run.first;
 }

@@ -597,6 +597,104 @@ HOST_TEST(test_pinned_faults__data_survives_faults_at_random) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// What the error record of the thread says after a poll
+
+// Releases a block that waits for work on a stream.
+static void leave_waiting(tide_machine* m, tide_pinned_cache* p, size_t bytes) {
+  const tide_block block = take(p, bytes);
+  announce(p, block, side_new(m));
+  give(p, block);
+}
+
+static void expect_record(const tide_error* wanted) {
+  const tide_error* const got = tide_last_error();
+  T_EQ(got->status, wanted->status);
+  T_STR_EQ(got->text, wanted->text);
+  T_STR_EQ(got->file, wanted->file);
+  T_EQ(got->line, wanted->line);
+}
+
+static tide_error fail_before(tide_pinned_cache* p) {
+  T_STATUS(try_take(p, SIZE_MAX), TIDE_ERR_ARGUMENT);
+  return *tide_last_error();
+}
+
+PINNED_TEST_OVER(test_pinned_faults__a_failed_poll_says_what_failed, machine_emulated) {
+  leave_waiting(m, p, SINGLE);
+  for (size_t i = 0; i < 2; ++i) {  // without an earlier failure, and with one
+    if (i == 1) (void)fail_before(p);
+    break_calls(m, TIDE_CALL_EVENT_QUERY, TIDE_ERR_MACHINE, 1);
+    T_EQ(tide_pinned_poll(p), TIDE_ERR_MACHINE);
+    T_EQ(tide_last_error()->status, TIDE_ERR_MACHINE);
+    T_STR_HAS(tide_last_error()->text, tide_call_name(TIDE_CALL_EVENT_QUERY));
+  }
+}
+
+PINNED_TEST_OVER(test_pinned_faults__a_poll_names_the_first_of_two_failures, machine_emulated) {
+  const tide_block blocks[2] = { take(p, SINGLE), take(p, SINGLE) };  // a later request would poll
+  for (size_t i = 0; i < 2; ++i) announce(p, blocks[i], side_new(m));
+  for (size_t i = 0; i < 2; ++i) give(p, blocks[i]);
+  break_calls(m, TIDE_CALL_EVENT_QUERY, TIDE_ERR_MACHINE, 1);
+  break_calls(m, TIDE_CALL_EVENT_QUERY, TIDE_ERR_LIMIT, 2);
+
+  T_EQ(tide_pinned_poll(p), TIDE_ERR_MACHINE);
+
+  T_EQ(tide_last_error()->status, TIDE_ERR_MACHINE);
+  tide_machine_fault_clear(m);
+}
+
+static void with_tight_blocks(tide_pinned_options* options) { options->max_block_bytes = SINGLE; }
+
+// The memory of a block above the limit goes back as soon as its work is done.
+PINNED_TEST_WITH(test_pinned_faults__a_poll_that_cannot_give_back_says_so, machine_emulated,
+                 with_tight_blocks) {
+  leave_waiting(m, p, 4 * SINGLE);
+  (void)fail_before(p);
+  break_calls(m, TIDE_CALL_PINNED_RELEASE, TIDE_ERR_MACHINE, 1);
+
+  T_EQ(tide_pinned_poll(p), TIDE_ERR_MACHINE);
+
+  T_EQ(tide_last_error()->status, TIDE_ERR_MACHINE);
+  T_STR_HAS(tide_last_error()->text, tide_call_name(TIDE_CALL_PINNED_RELEASE));
+}
+
+// The work of one block cannot be asked for; the memory of another cannot go back.
+PINNED_TEST_WITH(test_pinned_faults__a_poll_that_can_neither_ask_nor_give_back_names_the_question,
+                 machine_emulated, with_tight_blocks) {
+  const tide_block blocks[2] = { take(p, 4 * SINGLE), take(p, 4 * SINGLE) };
+  for (size_t i = 0; i < 2; ++i) announce(p, blocks[i], side_new(m));
+  for (size_t i = 0; i < 2; ++i) give(p, blocks[i]);
+  break_calls(m, TIDE_CALL_EVENT_QUERY, TIDE_ERR_MACHINE, 1);
+  break_calls(m, TIDE_CALL_PINNED_RELEASE, TIDE_ERR_LIMIT, 1);
+
+  T_EQ(tide_pinned_poll(p), TIDE_ERR_MACHINE);
+
+  T_STR_HAS(tide_last_error()->text, tide_call_name(TIDE_CALL_EVENT_QUERY));
+  T_EQ(current(p, waiting), 1);
+}
+
+static void with_tight_cache(tide_pinned_options* options) { options->max_cached_bytes = 0; }
+
+// The poll succeeds, although the machine refuses the memory above the limit of the cache.
+PINNED_TEST_WITH(test_pinned_faults__a_poll_that_succeeds_records_nothing, machine_emulated,
+                 with_tight_cache) {
+  T_EQ(tide_last_error()->status, TIDE_OK);
+  break_calls(m, TIDE_CALL_PINNED_RELEASE, TIDE_ERR_MACHINE, UINT64_MAX);
+  leave_waiting(m, p, SINGLE);
+  T_OK(tide_pinned_poll(p));
+  T_EQ(tide_last_error()->status, TIDE_OK);
+  T_EQ(current(p, waiting), 0);
+
+  leave_waiting(m, p, SINGLE);
+  const tide_error before = fail_before(p);
+  T_OK(tide_pinned_poll(p));
+  expect_record(&before);
+  T_OK(tide_pinned_poll(p));  // nothing waits
+  expect_record(&before);
+  tide_machine_fault_clear(m);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Captures of other code, and the end of a cache while work runs
 
 PINNED_TEST(test_pinned_faults__a_block_released_in_a_capture_of_others_is_reusable_when_that_is_over) {

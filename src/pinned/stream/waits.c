@@ -91,15 +91,15 @@ static tide_status waits_run(tide_pinned_cache* pinned, tide__waits_mode mode) {
   tide__link going;
   if (tide__waits_is_empty(&pinned->waits)) return TIDE_OK;
   tide__list_init(&going);
-  tide_error before;
-  tide__error_keep(&before);
+  tide_error record;
   const tide__waits_pass pass = { .mode = mode, .call = &going };
   const tide_status asked = tide__waits_run(&pinned->waits, &pass, NULL);
+  tide__error_keep(&record);
   const tide_status given = tide__pin_segments_give(pinned, &going, NULL);
   tide__pin_keep_cap(pinned);
-  const tide_status first = asked != TIDE_OK ? asked : given;
-  if (first == TIDE_OK) tide__error_restore(&before);
-  return first;
+  if (asked == TIDE_OK) return given;
+  tide__error_restore(&record);
+  return asked;
 }
 
 tide_status tide__pin_poll(tide_pinned_cache* pinned) { return waits_run(pinned, TIDE__WAITS_POLL_ALL); }
