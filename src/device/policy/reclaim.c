@@ -198,21 +198,30 @@ static tide_status pool_give_kind(tide_device_cache* device, tide__pool* pool, b
   return TIDE_OK;
 }
 
-// Tries again what the machine refused before, and makes idle what the policy keeps of a pool.
-static tide_status pool_prepare(tide_device_cache* device, tide__pool* pool) {
+// Tries again what the machine refused before.
+static void retry_refused(tide_device_cache* device) {
   tide__orphans_retry(device);
   tide__stuck_retry(device);
   tide__strays_retry(device);
+}
+
+// Makes idle what the policy keeps of a pool.
+static tide_status pool_let_go(tide_device_cache* device, tide__pool* pool) {
   return device->policy->let_go != NULL ? device->policy->let_go(device, pool) : TIDE_OK;
 }
 
 // PyTorch's order: of the default pool large blocks come first, of private pools small ones.
-tide_status tide__reclaim_pool(tide_device_cache* device, tide__pool* pool,
-                               const tide__call_context* context) {
+static tide_status pool_give(tide_device_cache* device, tide__pool* pool, const tide__call_context* context) {
   const bool is_small_first = pool != &device->default_pool;
-  TIDE_TRY(pool_prepare(device, pool));
+  TIDE_TRY(pool_let_go(device, pool));
   TIDE_TRY(pool_give_kind(device, pool, is_small_first, context));
   return pool_give_kind(device, pool, !is_small_first, context);
+}
+
+tide_status tide__reclaim_pool(tide_device_cache* device, tide__pool* pool,
+                               const tide__call_context* context) {
+  retry_refused(device);
+  return pool_give(device, pool, context);
 }
 
 // Idle memory of a pool with users stays, because graphs may use it; except in a pool with a tag that no
@@ -242,6 +251,11 @@ static tide__pool* pool_walk_next(tide_device_cache* device, pool_walk* walk) {
   return pool;
 }
 
+// Once for all pools, unless there are none: then nothing may be given back.
+static void pools_retry(tide_device_cache* device, pool_walk walk) {
+  if (pool_walk_next(device, &walk) != NULL) retry_refused(device);
+}
+
 // Forgets what is parked and not needed any more, and gives back what was made ahead.
 static void tidy(tide_device_cache* device, const tide__call_context* context) {
   if (device->policy->tidy != NULL) device->policy->tidy(device);
@@ -252,7 +266,8 @@ static tide_status reclaim(tide_device_cache* device, pool_walk walk, const tide
   tide__pool* pool = NULL;
   tide__gate_settle(device);
   tidy(device, context);
-  while ((pool = pool_walk_next(device, &walk)) != NULL) TIDE_TRY(tide__reclaim_pool(device, pool, context));
+  pools_retry(device, walk);
+  while ((pool = pool_walk_next(device, &walk)) != NULL) TIDE_TRY(pool_give(device, pool, context));
   tide__pool_drop_unused(device);
   return TIDE_OK;
 }
@@ -310,8 +325,9 @@ static tide_status reclaim_some(tide_device_cache* device, pool_walk pools, uint
   tide__block* list = NULL;
   const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
   const uint64_t target = reserved - tide__min(reserved, bytes);
+  pools_retry(device, pools);
   for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
-    TIDE_TRY(pool_prepare(device, pool));
+    TIDE_TRY(pool_let_go(device, pool));
   }
   for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
     pool_take_idle(device, pool, &list);
@@ -328,7 +344,8 @@ static tide_status reclaim_some(tide_device_cache* device, pool_walk pools, uint
 tide_status tide__reclaim_pool_some(tide_device_cache* device, tide__pool* pool, uint64_t bytes,
                                     const tide__call_context* context) {
   tide__block* list = NULL;
-  TIDE_TRY(pool_prepare(device, pool));
+  retry_refused(device);
+  TIDE_TRY(pool_let_go(device, pool));
   const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
   pool_take_idle(device, pool, &list);
   const tide_status status =

@@ -234,7 +234,6 @@ static tide__lane_cache* tcache_find_lane(tide__tcache* tcache, const tide__lane
 
 // Only threads that have a cache for the lane are disturbed; the calling one first, which costs no barrier.
 bool tide__tcache_flush_lane(tide_device_cache* device, const tide__lane* lane) {
-  if (!device->has_tcaches) return false;
   tide__tcache* const own = tide__thread_caches_enter(&device->tcaches);
   tide__lane_cache* cache = tcache_find_lane(own, lane);
   bool is_any = cache != NULL && cache_empty(device, cache);

@@ -24,7 +24,8 @@ static inline bool tide__tcache_serve(const tide__request* request) {
 tide_status tide__tcache_search(tide__request* request, tide_block* out, bool* out_found);
 // Takes back a block of a magazine whose handle was ended.
 void tide__tcache_release_slow(tide_device_cache* device, tide__block* block);
-// Returns all blocks in thread caches to their lanes, or those of one lane; false if there were none.
+// Returns all blocks in thread caches to their lanes; or those of one lane of an allocator that has thread
+// caches, false if there were none.
 void tide__tcache_flush(tide_device_cache* device);
 bool tide__tcache_flush_lane(tide_device_cache* device, const tide__lane* lane);
 // Empties the thread caches of lanes whose stream is closed.
