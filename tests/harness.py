@@ -5,7 +5,7 @@
 
     script [--list] [part of a name ...]
 
-TIDE_TEST_TIER     quick (default) or thorough, which is for what takes long: see scaled() and slow()
+TIDE_TEST_TIER     quick (default) or thorough, which is for what takes long: see scaled(), some() and slow()
 TIDE_TEST_SCALE    a factor for scaled(); default 1
 TIDE_TEST_SEED     what seed() returns; default 1; always printed
 TIDE_TEST_TIMEOUT  a factor for both limits; default 1
@@ -40,10 +40,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 Test = Callable[..., None]
 Fixture = Callable[[], contextlib.AbstractContextManager[Any]]
+Case = TypeVar("Case")
 
 SOURCE = os.path.realpath(os.environ.get("TIDEMARK_SOURCE") or os.path.join(os.path.dirname(__file__), ".."))
 DATA = os.path.join(SOURCE, "tests", "data")
@@ -107,6 +108,12 @@ def seed() -> int:
 def scaled(count: int, least: int = 1) -> int:
     """How often a test does something: a tenth in the quick tier, and no less than `least`, unless `count` is."""
     return max(int(count * SCALE / (1 if is_thorough() else 10)), min(least, count))
+
+
+def some(cases: Iterable[Case], step: int = 5) -> list[Case]:
+    """Of many similar cases the quick tier takes each `step`th; as many seeds take them all."""
+    cases = list(cases)
+    return cases if is_thorough() else cases[SEED % min(step, len(cases) or 1)::step]
 
 
 def slow(test: Test) -> Test:

@@ -1,65 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""The program under test, and the recordings that it is asked about."""
+"""What the command says as JSON, and the recordings that it is asked about."""
 from __future__ import annotations
 
 import functools
-import json
+import json  # noqa: F401
 import lzma
 import os
+import pathlib
 import pickle
 import random
 import subprocess
-from typing import Any, Iterator
+import sys
+from collections.abc import Iterator
+from typing import Any
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import generate
+import harness
 import snapshot as reference
+from harness import DATA, MORE, PROGRAM, SCALE, SOURCE, Skip, check, equal  # noqa: F401
 
-SOURCE = os.environ.get("TIDEMARK_SOURCE") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-DATA = os.path.join(SOURCE, "tests", "data")
-MORE = os.environ.get("TIDEMARK_DATA") or os.path.join(SOURCE, "..", "shared")
-PROGRAM = os.path.abspath(os.environ.get("TIDEMARK_BIN") or os.path.join(SOURCE, "build", "tidemark"))
-SCALE = float(os.environ.get("TIDE_TEST_SCALE") or 1)
-IS_SLOW = bool(os.environ.get("TIDEMARK_SANITIZE"))  # a build with a sanitizer
-HANGS_S = 1800
+IS_SLOW = bool(harness.SANITIZER)
 Snapshot = dict[str, Any]
 
 
-class Skip(Exception):
-    pass
-
-
-def check(condition: bool, text: str) -> None:
-    if not condition:
-        raise AssertionError(text)
-
-
-def equal(got: Any, want: Any, text: str) -> None:
-    check(got == want, f"{text}: the command says {got!r}, the oracle {want!r}")
-
-
-def run(*words: str, data: bytes = b"") -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([PROGRAM, *words], input=data, capture_output=True, timeout=HANGS_S)
-    return subprocess.CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
 def ask(*words: str, data: bytes = b"") -> dict[str, Any]:
-    """The answer of a verb as JSON. The status says whether the answer is yes."""
-    done = run(*words, "--json", data=data)
-    check(done.returncode in (0, 1) and done.stderr == "", f"{words}: status {done.returncode}, {done.stderr!r}")
-    return {**json.loads(done.stdout, parse_constant=not_a_number), "status": done.returncode}
-
-
-def not_a_number(text: str) -> None:
-    raise AssertionError(f"{text} in JSON")
+    """The answer of a verb. The status says whether the answer is yes."""
+    answer = harness.run(*words, "--json", stdin=data).works(0, 1)
+    return {**answer.json(), "status": answer.status}
 
 
 def dumped(snapshot: Snapshot, protocol: int = 4) -> bytes:
     return pickle.dumps(snapshot, protocol)
 
 
+# For scripts that are not on the harness.
+def run(*words: str, data: bytes = b"") -> subprocess.CompletedProcess[str]:
+    answer = harness.run(*words, stdin=data)
+    return subprocess.CompletedProcess(words, answer.status, answer.out, answer.err)
+
+
 def count(most: int) -> int:
-    """How many generated recordings a test looks at."""
     return max(3, int(most * min(SCALE, 20) * (0.2 if IS_SLOW else 1)))
 
 
@@ -68,10 +50,9 @@ def count(most: int) -> int:
 
 
 def traces() -> str:
-    folder = os.path.join(MORE, "traces")
-    if not os.path.isdir(folder):
-        raise Skip("there are no recordings in TIDEMARK_DATA")
-    if "built without" in run("info", "-", data=lzma.compress(b"x")).stderr:
+    """The folder of optional recordings."""
+    folder = harness.more("traces")
+    if "built without" in harness.run("info", "-", stdin=lzma.compress(b"x")).err:
         raise Skip("the program was built without xz")
     return folder
 
@@ -88,15 +69,20 @@ def load_shared(name: str) -> Snapshot:
     return reference.load(os.path.join(traces(), f"{name}.pickle.xz"))
 
 
-def own_recordings(folder: str) -> Iterator[tuple[str, Snapshot]]:
-    """The recordings of the tests, as pickles."""
-    for name in sorted(os.listdir(DATA)):
-        if not name.endswith(".tide") or (IS_SLOW and os.path.getsize(os.path.join(DATA, name)) > 20 << 10):
+def own_recordings(folder: str, step: int = 1) -> Iterator[tuple[str, Snapshot]]:
+    """The recordings of the tests, as pickles; with a step see harness.some()."""
+    for name in harness.some((name for name in sorted(os.listdir(DATA)) if name.endswith(".tide")), step):
+        if IS_SLOW and os.path.getsize(os.path.join(DATA, name)) > 20 << 10:
             continue
         path = os.path.join(folder, name.replace(".tide", ".pickle"))
-        done = run("convert", os.path.join(DATA, name), path)
-        equal(done.returncode, 0, f"converting {name} ({done.stderr})")
+        harness.run("convert", os.path.join(DATA, name), path).works()
         yield path, reference.load(path)
+
+
+def numbers(most: int, least: int = 3) -> range:
+    """Of the generated recordings that a test looks at: the quick tier takes some of those of the thorough one."""
+    some = harness.scaled(most // 5 if IS_SLOW else most, least)
+    return range(some) if harness.is_thorough() else range(harness.seed() % 10, 10 * some, 10)
 
 
 def generated(seed: int) -> Snapshot:

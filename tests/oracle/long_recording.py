@@ -6,7 +6,8 @@ from __future__ import annotations
 import itertools
 import random
 import struct
-from typing import Any, BinaryIO, Iterator
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 import generate
 import snapshot as reference
@@ -109,8 +110,8 @@ class Noise:
 
 def parts(out: Pickle, entry: reference.Entry) -> tuple[bytes, bytes, bytes]:
     """An entry, without its size, time and stack."""
-    return (b"}(" + out.text("action") + out.text(entry["action"]) + out.text("addr") + out.value(entry["addr"]) + out.text("size"),
-            out.text("stream") + out.value(entry["stream"]) + out.text("time_us"), out.text("frames"))
+    first = b"}(" + out.text("action") + out.text(entry["action"]) + out.text("addr") + out.value(entry["addr"])
+    return (first + out.text("size"), out.text("stream") + out.value(entry["stream"]) + out.text("time_us"), out.text("frames"))
 
 
 def write_entries(out: Pickle, entries: Iterator[reference.Entry], count: int, is_noisy: bool) -> int:

@@ -8,11 +8,10 @@ rising addresses, and a flush waits for every release that is pending.
 from __future__ import annotations
 
 import importlib.util
-import os
 from dataclasses import dataclass
 from typing import Any
 
-import command
+import harness
 import snapshot as reference
 
 MIB = 1 << 20
@@ -44,9 +43,7 @@ class RisingAddresses:
 
 
 def load_model() -> Any:
-    path = os.path.join(command.MORE, "checks", "torch_model.py")
-    if not os.path.isfile(path):
-        raise command.Skip("the model of PyTorch's policy is not in TIDEMARK_DATA")
+    path = harness.more("checks", "torch_model.py")
     spec = importlib.util.spec_from_file_location("torch_model", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -55,7 +52,7 @@ def load_model() -> Any:
 
 
 def predictor(module: Any, settings: dict[str, Any], limit: int | None) -> Any:
-    class Predictor(module.Model):  # type: ignore[misc]
+    class Predictor(module.Model):
         """The model without a recording."""
 
         def expect(self, kind: str, stream: int, size: int, addr: int | None = None) -> int:

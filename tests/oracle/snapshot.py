@@ -413,12 +413,13 @@ def losses(snapshot: dict[str, Any], device: int, at: int) -> dict[str, int]:
 def loose_bytes(segment: dict[str, Any], block: dict[str, Any]) -> int:
     """What the device could have back: an unused segment, or the handles that a free range covers."""
     if segment["active_size"] == 0:
-        return block["size"]
+        return int(block["size"])
     if not segment["is_expandable"]:
         return 0
     handle = SMALL_SEGMENT if segment["segment_type"] == "small" else LARGE_HANDLE
-    begin = block["address"] - segment["address"]
-    return max(0, (begin + block["size"]) // handle * handle - round_up(begin, handle))
+    begin: int = block["address"] - segment["address"]
+    end: int = (begin + block["size"]) // handle * handle
+    return max(0, end - round_up(begin, handle))
 
 
 def waits(entries: list[Entry]) -> bool:
@@ -434,24 +435,29 @@ def segments_list(layout: Layout, homes: dict[int, Home]) -> list[dict[str, Any]
     pieces = sorted([(block.address, block.size, block) for block in layout.live.values()] +
                     [(address, size, None) for address, size in layout.free_size.items()], key=lambda piece: piece[0])
     result: list[dict[str, Any]] = []
+    behind, blocks = -1, list[dict[str, Any]]()
     for address, size, block in pieces:
-        last = result[-1] if result else None
-        if last is None or last["address"] + last["total_size"] != address or layout.walls[address] > 0:
-            home = homes[bases[bisect.bisect_right(bases, address) - 1]]
-            last = {"device": home.device, "address": address, "total_size": 0, "allocated_size": 0, "active_size": 0,
-                    "requested_size": 0, "stream": home.stream, "segment_type": "small" if home.is_small else "large",
-                    "segment_pool_id": home.pool, "is_expandable": home.is_expandable, "frames": [], "blocks": []}
-            result.append(last)
+        if behind != address or layout.walls[address] > 0:
+            blocks = []
+            result.append({"blocks": blocks, "home": homes[bases[bisect.bisect_right(bases, address) - 1]]})
+        behind = address + size
         state = "inactive" if block is None else "active_pending_free" if block.is_pending else "active_allocated"
-        requested = 0 if block is None else block.requested
-        last["total_size"] += size
-        last["active_size"] += 0 if block is None else size
-        last["allocated_size"] += size if state == "active_allocated" else 0
-        last["requested_size"] += requested
-        frames = [] if block is None else frames_of(block.stack)
-        last["blocks"].append({"address": address, "size": size, "requested_size": requested, "state": state,
-                               "frames": frames})
-    return result
+        blocks.append({"address": address, "size": size, "requested_size": 0 if block is None else block.requested,
+                       "state": state, "frames": [] if block is None else frames_of(block.stack)})
+    return [segment_of(**segment) for segment in result]
+
+
+def segment_of(home: Home, blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    """A segment as PyTorch lists it, which is full of these blocks and free ranges."""
+    def sum_of(key: str, *states: str) -> int:
+        return sum(block[key] for block in blocks if block["state"] in states)
+
+    live = ("active_allocated", "active_pending_free")
+    return {"device": home.device, "address": blocks[0]["address"], "total_size": sum_of("size", "inactive", *live),
+            "allocated_size": sum_of("size", live[0]), "active_size": sum_of("size", *live),
+            "requested_size": sum_of("requested_size", *live), "stream": home.stream,
+            "segment_type": "small" if home.is_small else "large", "segment_pool_id": home.pool,
+            "is_expandable": home.is_expandable, "frames": [], "blocks": blocks}
 
 
 def prefix(snapshot: dict[str, Any], count: int) -> dict[str, Any]:

@@ -13,12 +13,13 @@ import os
 import pickle
 import random
 import re
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import command
 import generate
 import view_page
-from command import check, equal
+from harness import check, equal
 
 
 def bytes_of(path: str) -> bytes:
@@ -63,13 +64,15 @@ def policy_is_strict(page: view_page.Page, name: str) -> None:
     rows = list(zip(page.reader.elements, page.reader.texts))
     policies = [at for at, ((_, attributes), _) in enumerate(rows) if "http-equiv" in attributes]
     equal(len(policies), 1, f"{name}: policies")
-    check(all(tag not in ("script", "style", "link") for (tag, _), _ in rows[: policies[0]]), f"{name}: something precedes the policy")
+    before = [tag for (tag, _), _ in rows[: policies[0]] if tag in ("script", "style", "link")]
+    equal(before, [], f"{name}: what precedes the policy")
     words = [part.split() for part in (rows[policies[0]][0][1]["content"] or "").split(";")]
     scripts = ["".join(text) for (tag, attributes), text in rows if tag == "script" and not attributes]
     styles = ["".join(text) for (tag, _), text in rows if tag == "style"]
     equal((len(scripts), len(styles)), (1, 1), f"{name}: scripts and styles")
     for (tag, attributes), _ in rows:
-        check(tag != "script" or attributes.get("type") in (None, "text/plain", "application/json"), f"{name}: script of {attributes}")
+        is_known = attributes.get("type") in (None, "text/plain", "application/json")
+        check(tag != "script" or is_known, f"{name}: script of {attributes}")
     equal({word[0]: word[1:] for word in words},
           {"default-src": ["'none'"], "script-src": [hash_of(scripts[0])], "style-src": [hash_of(styles[0])],
            "worker-src": ["blob:"], "base-uri": ["'none'"], "form-action": ["'none'"]}, f"{name}: the policy")
@@ -101,7 +104,8 @@ def hostile_recordings() -> Iterator[tuple[str, bytes]]:
         try:
             data = pickle.dumps(hostile(snapshot, text), 4)
         except UnicodeEncodeError:
-            data = pickle.dumps(hostile(snapshot, "INVALID-UTF8!"), 4).replace(b"INVALID-UTF8!", b"\xed\xa0\x80-\xff\xc0\xaf<b>!!!")
+            data = pickle.dumps(hostile(snapshot, HOSTILE[-1]), 4)
+            data = data.replace(b"INVALID-UTF8!", b"\xed\xa0\x80-\xff\xc0\xaf<b>!!!")
         yield text, data.replace(b"INVALID-UTF8!", b"\xff\xfe\xc0\xaf\xf5<i>\xe2\x80\xf0//") if text == HOSTILE[-1] else data
 
 
