@@ -12,6 +12,7 @@ import pickle
 import random
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,10 +42,6 @@ def run(*words: str, data: bytes = b"") -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, answer.status, answer.out, answer.err)
 
 
-def count(most: int) -> int:
-    return max(3, int(most * min(SCALE, 20) * (0.2 if IS_SLOW else 1)))
-
-
 # ---------------------------------------------------------------------------------------------------
 # Recordings
 
@@ -69,20 +66,29 @@ def load_shared(name: str) -> Snapshot:
     return reference.load(os.path.join(traces(), f"{name}.pickle.xz"))
 
 
+def read(path: str) -> Snapshot:
+    """A recording in any format, by way of a pickle."""
+    with tempfile.TemporaryDirectory() as folder:
+        harness.run("convert", path, f"{folder}/x.pickle").works()
+        return reference.load(f"{folder}/x.pickle")
+
+
 def own_recordings(folder: str, step: int = 1) -> Iterator[tuple[str, Snapshot]]:
     """The recordings of the tests, as pickles; with a step see harness.some()."""
-    for name in harness.some((name for name in sorted(os.listdir(DATA)) if name.endswith(".tide")), step):
-        if IS_SLOW and os.path.getsize(os.path.join(DATA, name)) > 20 << 10:
-            continue
-        path = os.path.join(folder, name.replace(".tide", ".pickle"))
-        harness.run("convert", os.path.join(DATA, name), path).works()
+    files = [file for file in sorted(pathlib.Path(DATA).glob("*.tide")) if not IS_SLOW or file.stat().st_size <= 20 << 10]
+    for file in harness.some(files, step):
+        path = os.path.join(folder, f"{file.stem}.pickle")
+        harness.run("convert", str(file), path).works()
         yield path, reference.load(path)
 
 
-def numbers(most: int, least: int = 3) -> range:
-    """Of the generated recordings that a test looks at: the quick tier takes some of those of the thorough one."""
-    some = harness.scaled(most // 5 if IS_SLOW else most, least)
-    return range(some) if harness.is_thorough() else range(harness.seed() % 10, 10 * some, 10)
+def count(most: int) -> int:
+    return max(3, int(most * min(SCALE, 20) * (0.2 if IS_SLOW else 1)))
+
+
+def numbers(most: int) -> list[int]:
+    """Which generated recordings a test looks at."""
+    return harness.some(range(count(most)), 10)
 
 
 def generated(seed: int) -> Snapshot:

@@ -434,17 +434,16 @@ def segments_list(layout: Layout, homes: dict[int, Home]) -> list[dict[str, Any]
     bases = sorted(homes)
     pieces = sorted([(block.address, block.size, block) for block in layout.live.values()] +
                     [(address, size, None) for address, size in layout.free_size.items()], key=lambda piece: piece[0])
-    result: list[dict[str, Any]] = []
-    behind, blocks = -1, list[dict[str, Any]]()
+    segments: list[tuple[Home, list[dict[str, Any]]]] = []
+    behind = -1
     for address, size, block in pieces:
         if behind != address or layout.walls[address] > 0:
-            blocks = []
-            result.append({"blocks": blocks, "home": homes[bases[bisect.bisect_right(bases, address) - 1]]})
+            segments.append((homes[bases[bisect.bisect_right(bases, address) - 1]], []))
         behind = address + size
         state = "inactive" if block is None else "active_pending_free" if block.is_pending else "active_allocated"
-        blocks.append({"address": address, "size": size, "requested_size": 0 if block is None else block.requested,
-                       "state": state, "frames": [] if block is None else frames_of(block.stack)})
-    return [segment_of(**segment) for segment in result]
+        segments[-1][1].append({"address": address, "size": size, "requested_size": 0 if block is None else block.requested,
+                                "state": state, "frames": [] if block is None else frames_of(block.stack)})
+    return [segment_of(*segment) for segment in segments]
 
 
 def segment_of(home: Home, blocks: list[dict[str, Any]]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def torch_made(seed: int) -> Snapshot:
 
 
 def cases(folder: str, most: int) -> Iterator[tuple[str, bytes]]:
-    for seed in numbers(most, 1):
+    for seed in numbers(most):
         yield f"seed {seed}", dumped(generated(seed))
         yield f"program {seed}", dumped(torch_made(seed))
     for path, snapshot in own_recordings(folder, 5):

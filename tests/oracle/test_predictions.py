@@ -145,7 +145,7 @@ def widened(entries: list[reference.Entry], factor: float) -> Snapshot:
 
 
 def request_logs() -> Iterator[tuple[str, Snapshot]]:
-    for seed in numbers(8, 2):
+    for seed in numbers(8):
         rng = random.Random(1000 + seed)
         kind = generate.Kind(steps=rng.choice((100, 400, 900)), streams=rng.choice((1, 3)),
                              is_deferred=rng.random() < 0.5)
@@ -175,7 +175,8 @@ def test_replays_agree_with_the_model() -> None:
                 equal(said["status"], int(want.ooms > 0), f"{name}, {conf}, limit {limit}: status")
                 kinds["retries"] += want.retries > 0
                 kinds["ooms"] += want.ooms > 0
-    check(min(kinds.values()) > (10 if is_thorough() and not IS_SLOW else 1), f"too few limits had an effect: {kinds}")
+    if is_thorough():
+        check(min(kinds.values()) > (3 if IS_SLOW else 10), f"too few limits had an effect: {kinds}")
 
 
 def test_an_expandable_segment_never_runs_out_of_addresses() -> None:

@@ -8,15 +8,15 @@ whole recording: what is live and reserved is computed here from its entries, li
 and other settings are replayed on the whole recording.
 """
 import functools
-import lzma
 import os
 import pathlib
 import pickle
 import sys
-import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.extend(str(pathlib.Path(__file__).resolve().parents[1] / part) for part in ("", "oracle"))
+import command
 import harness
+import snapshot as reference
 from harness import DATA, Skip, check, equal
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -53,12 +53,8 @@ def data_of(name):
         path = harness.more(name + ".pickle.xz")
         if harness.SANITIZER:
             raise Skip("with a sanitizer, the recordings of the tests are enough")
-        with lzma.open(path) as packed:
-            return pickle.load(packed)
-    with tempfile.TemporaryDirectory() as folder:
-        run("convert", os.path.join(DATA, name + ".tide"), f"{folder}/x.pickle")
-        with open(f"{folder}/x.pickle", "rb") as file:
-            return pickle.load(file)
+        return reference.load(path)
+    return command.read(os.path.join(DATA, name + ".tide"))
 
 
 def device_of(data):

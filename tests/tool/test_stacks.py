@@ -19,8 +19,9 @@ import subprocess
 import sys
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.extend(str(pathlib.Path(__file__).resolve().parents[1] / part) for part in ("", "oracle"))
 import harness
+import recording
 from harness import SOURCE, Skip, check, equal, run
 
 PERIOD_NS = 7889238 * 10**9  # of the base times of PyTorch's profiler
@@ -34,38 +35,9 @@ Frame = collections.namedtuple("Frame", "name file line")
 Node = tuple[Any, ...]  # of a tree: the kind, and the line of some kinds
 
 
-class Recording:
-    """A recording of one device that is written entry by entry."""
-
-    def __init__(self):
-        self.entries, self.live, self.next = [], {}, 0x10000
-        self.time_us = 1794703438710999
-
-    def add(self, action, address, size, frames):
-        self.time_us += 7
-        entry = {"action": action, "addr": address, "size": size, "stream": 0, "time_us": self.time_us,
-                 "compile_context": "N/A", "user_metadata": ""}
-        if frames is not None:
-            entry["frames"] = [{"name": f.name, "filename": f.file, "line": f.line} for f in frames]
-        self.entries.append(entry)
-
-    def alloc(self, size, frames):
-        address, self.next = self.next, self.next + (size + 511) // 512 * 512
-        self.add("alloc", address, size, frames)
-        self.live[address] = size
-        return address
-
-    def free(self, address):
-        size = self.live.pop(address)
-        self.add("free_requested", address, size, [])
-        self.add("free_completed", address, size, [])
-
-    def save(self, folder, name="planted.pickle"):
-        path = os.path.join(folder, name)
-        whole = {"segments": [], "device_traces": [self.entries], "allocator_settings": {}, "external_annotations": []}
-        with open(path, "wb") as file:
-            pickle.dump(whole, file)
-        return path
+class Recording(recording.Recording):
+    def alloc(self, size, stack=(), stream=0):
+        return super().alloc(size, tuple((frame.file, frame.line, frame.name) for frame in stack or ()), stream)
 
 
 def stack_of(entry):

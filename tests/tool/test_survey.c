@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // The parts of tidemark survey that processes share: rows as bytes, and who reads which file. The whole verb
-// is tested by tests/tool/survey.
+// is tested by tests/tool/test_survey.py.
 #include <stdlib.h>
 
 #include "survey.h"

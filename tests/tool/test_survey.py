@@ -3,40 +3,28 @@
 # Copyright the Tidemark authors
 """Tests tidemark survey, and tidemark-mpi if it was built.
 
-    tests/tool/survey [part of a name ...]
-    tests/tool/survey --make FOLDER     writes the recordings of the example in the manual
-
-TIDEMARK_BIN is the program, TIDEMARK_MPI_BIN the one for MPI, and TIDEMARK_MPIRUN what starts it. Without the
-latter two, the tests of MPI are skipped. The recordings are made here, so that their figures are known. Where
-TIDEMARK_DATA has recordings of real runs, copies of them with other sizes are surveyed, and their peaks are
-computed here from the pickles.
+TIDEMARK_MPI_BIN is the program for MPI, and TIDEMARK_MPIRUN what starts it. Without them, the tests of MPI are skipped. The
+recordings are made here, so that their figures are known. Where TIDEMARK_DATA has recordings of real runs, copies of them
+with other sizes are surveyed, and their peaks are computed here from the pickles.
 """
-import json, lzma, os, pickle, re, resource, shutil, statistics, subprocess, sys, tempfile, time
+import lzma
+import os
+import pathlib
+import pickle
+import shutil
+import statistics
+import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.environ.get("TIDEMARK_SOURCE") or os.path.join(HERE, "..", "..")
-PROGRAM = os.path.abspath(os.environ.get("TIDEMARK_BIN") or os.path.join(SOURCE, "build", "tidemark"))
-MPI_PROGRAM = os.environ.get("TIDEMARK_MPI_BIN")
-MPIRUN = os.environ.get("TIDEMARK_MPIRUN")
-DATA = os.path.join(os.environ.get("TIDEMARK_DATA") or os.path.join(SOURCE, "..", "shared"), "traces")
-IS_PLAIN = not os.environ.get("TIDEMARK_SANITIZE")
-HANGS_S = 1800  # of real time: longer is for ever
+sys.path.extend(str(pathlib.Path(__file__).resolve().parents[1] / part) for part in ("", "oracle"))
+import harness
+from harness import PROGRAM, Skip, check, equal, processor_s
+from recording import EPOCH_US, MIB, segment_of
+from recording import Recording as Base
+
+MPI_PROGRAM = os.environ.get("TIDEMARK_MPI_BIN", "")
+MPIRUN = os.environ.get("TIDEMARK_MPIRUN", "")
+IS_PLAIN = not harness.SANITIZER
 PROCESSOR_S = 120  # that a survey of 64 recordings may take
-MIB = 1 << 20
-EPOCH_US = 1_794_700_000_000_000  # in November 2026
-
-
-class Skip(Exception):
-    pass
-
-
-def check(condition, text):
-    if not condition:
-        raise AssertionError(text)
-
-
-def equal(got, want, text=""):
-    check(got == want, f"{text or 'it'} is {got!r}, not {want!r}")
 
 
 def write(path, data):
@@ -54,23 +42,20 @@ SETTINGS = {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1, "garbage_collec
             "expandable_segments": False, "roundup_power2_divisions": {"1": 0, "2": 0}}
 
 
-class Recording:
+class Recording(Base):
     """Weights that stay, and one block a step, which is larger every time."""
 
     def __init__(self, steps=6, scale=1, begins_us=EPOCH_US, oom_us=None, device=0, settings=SETTINGS):
-        self.device, self.settings = device, settings
-        self.entries, self.segments, self.at = [], [], 0x7F0000000000
-        self.begins_us = self.now_us = begins_us
+        super().__init__(16 << 30, begins_us=begins_us, **settings)
+        self.device, self.begins_us, self.ooms = device, begins_us, 0
         self.weights = 100 * MIB * scale
         self.sizes = [(20 + 2 * step) * MIB * scale for step in range(steps)]
         self.take(self.weights)
         for size in self.sizes:
-            self.free(self.take(size), size)
-        self.ooms = 0
+            self.free(self.take(size))
         if oom_us is not None:
-            self.now_us = oom_us
-            self.enter("oom", device_free=0, size=4 * self.reserved)
-            self.ooms = 1
+            self.time_us, self.ooms = oom_us, 1
+            self.oom(4 * self.reserved)
 
     # What is true, by construction.
     allocated = property(lambda self: self.weights + max(self.sizes))
@@ -78,39 +63,23 @@ class Recording:
     waste = property(lambda self: sum(self.sizes[:-1]))
     peak_entry = property(lambda self: 2 + 4 * (len(self.sizes) - 1))
 
-    def enter(self, action, **more):
-        self.entries.append({"action": action, "stream": 0, "time_us": self.now_us, "frames": [], **more})
-        self.now_us += 1000
-
     def take(self, size):
-        address, self.at = self.at, self.at + 1024 * MIB * 16
-        self.enter("segment_alloc", addr=address, size=size)
-        self.enter("alloc", addr=address, size=size)
-        self.segments.append([address, size, True])
-        return address
+        self.segments.append(segment_of(self.end, size, "active_allocated", device=self.device))
+        self.add("segment_alloc", self.end, size)
+        return self.alloc(size)
 
-    def free(self, address, size):
-        self.enter("free_requested", addr=address, size=size)
-        self.enter("free_completed", addr=address, size=size)
-        self.segments[-1][2] = False
-
-    def segment_list(self):
-        return [{"device": self.device, "address": address, "total_size": size, "stream": 0,
-                 "allocated_size": size * is_live, "active_size": size * is_live, "requested_size": size * is_live,
-                 "segment_type": "large", "segment_pool_id": (0, 0), "is_expandable": False, "frames": [],
-                 "blocks": [{"address": address, "size": size, "requested_size": size, "frames": [],
-                             "state": "active_allocated" if is_live else "inactive"}]}
-                for address, size, is_live in self.segments]
+    def free(self, address):
+        super().free(address)
+        self.segments[-1] = segment_of(address, self.segments[-1]["total_size"], "inactive", device=self.device)
 
 
 def snapshot(*recordings):
     """One file with the recordings of some devices."""
     traces = [[] for _ in range(1 + max(recording.device for recording in recordings))]
-    for recording in recordings:
-        traces[recording.device] = recording.entries
-    segments = [segment for recording in recordings for segment in recording.segment_list()]
-    return pickle.dumps({"segments": segments, "device_traces": traces,
-                         "allocator_settings": recordings[0].settings}, 4)
+    for each in recordings:
+        traces[each.device] = each.entries
+    segments = [segment for each in recordings for segment in each.segments]
+    return pickle.dumps({**recordings[0].snapshot(), "segments": segments, "device_traces": traces}, 4)
 
 
 def job(folder, count=8, name="rank{}.pickle", **odd):
@@ -131,31 +100,36 @@ def example(folder):
 # The program
 
 
-def run(*arguments, program=(PROGRAM,), **more):
-    done = subprocess.run([*program, "survey", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          timeout=HANGS_S, **more)
-    return done.returncode, done.stdout, done.stderr.decode()
+def ask(*words, program=(PROGRAM,), **more):
+    return harness.run(*program[1:], "survey", *words, program=program[0], **more)
 
 
-def survey(*arguments, status=0, **more):
+def run(*words, status=0):
+    answer = ask(*words)
+    equal(answer.status, status, f"the status of {words} ({answer.err})")
+    return answer
+
+
+def survey(*words, status=0):
     """The answer as JSON, and the ranks in it by (rank, device)."""
-    code, out, err = run(*arguments, "--json", **more)
-    equal((code, err), (status, ""), "status and standard error")
-    said = json.loads(out)
+    said = ask(*words, "--json").works(status).json()
     return said, {(row["rank"], row["device"]): row for row in said["ranks"]}
 
 
-def replayed(path, settings, limit=None):
-    line = [PROGRAM, "replay", path, "--policy", f"torch:{settings}".rstrip(":"), "--json"]
-    line += ["--limit", f"{limit}B"] if limit else []
-    return json.loads(subprocess.run(line, stdout=subprocess.PIPE, timeout=HANGS_S).stdout)["peak_reserved"]
+def text_of(*words, status=0):
+    """The answer in words, on one line."""
+    return " ".join(run(*words, status=status).out.split())
+
+
+def replayed(path, settings):
+    return harness.run("replay", path, "--policy", f"torch:{settings}".rstrip(":"), "--json").works(0, 1).json()["peak_reserved"]
 
 
 # ---------------------------------------------------------------------------------------------------
 # One process
 
 
-def test_every_rank_has_its_figures(folder):
+def test_every_rank_has_its_figures(folder: str) -> None:
     ranks = example(folder)
     said, rows = survey(folder)
     equal((said["recordings"], said["unreadable"]), (8, 0))
@@ -174,7 +148,7 @@ def test_every_rank_has_its_figures(folder):
         equal((row["error"], row["settings"], row["is_from_start"]), (None, "", True))
 
 
-def test_outliers_come_first_by_median_and_mad(folder):
+def test_outliers_come_first_by_median_and_mad(folder: str) -> None:
     ranks = example(folder)
     said, _ = survey(folder)
     equal([row["rank"] for row in said["ranks"]], [3, 0, 1, 2, 4, 5, 6, 7], "the order")
@@ -192,45 +166,44 @@ def test_outliers_come_first_by_median_and_mad(folder):
         equal((figure["most_rank"], figure["most_over_median"]), (3, round(max(every) / middle, 3)))
         deviations.append((every[3] - middle) / max(1.4826 * mad, floor))
     equal(said["ranks"][0]["deviation"], round(max(deviations), 2))
-    _, text, _ = run(folder)
-    check(b"outlier: reserved 100.0 % above median" in text, text.decode())
+    text = run(folder).out
+    check("outlier: reserved 100.0 % above median" in text, text)
 
 
-def test_a_low_rank_is_an_outlier_and_small_differences_are_none(folder):
+def test_a_low_rank_is_an_outlier_and_small_differences_are_none(folder: str) -> None:
     job(folder, count=9, rank4={"steps": 2})
     said, _ = survey(folder)
     equal([row["rank"] for row in said["ranks"] if row["outlier_of"]], [4])
     check(said["ranks"][0]["deviation"] < -3.5, f"{said['ranks'][0]['deviation']}")
-    _, text, _ = run(folder)
-    check(re.search(rb"below\s+median", text) is not None, text.decode())
+    text = text_of(folder)
+    check("below median" in text, text)
     job(folder, count=2, rank1={"scale": 4})
     for rank in range(2, 9):
         os.remove(f"{folder}/rank{rank}.pickle")
     equal(survey(folder)[0]["outliers"], 0, "of two ranks")
 
 
-def test_the_first_out_of_memory_is_the_earliest_by_the_clock(folder):
+def test_the_first_out_of_memory_is_the_earliest_by_the_clock(folder: str) -> None:
     example(folder)  # rank 6 runs out of memory sooner after its start, but later than rank 5
     said, rows = survey(folder)
     equal((said["ooms"], said["first_oom_rank"]), (2, 5))
     check(rows[6, 0]["first_oom_ms"] < rows[5, 0]["first_oom_ms"], "rank 6 is later in its recording")
     equal(rows[5, 0]["first_oom_us"], EPOCH_US + 60_000)
-    _, text, _ = run(folder)
-    words = " ".join(text.decode().split())
+    words = text_of(folder)
     check("Out of memory first: rank 5" in words and "next was rank 6, 0.030000 s later" in words, words)
 
 
-def test_without_absolute_times_the_first_is_not_known(folder):
+def test_without_absolute_times_the_first_is_not_known(folder: str) -> None:
     job(folder, count=4, rank1={"begins_us": 1, "oom_us": 90_000}, rank2={"begins_us": 1, "oom_us": 80_000})
     said, _ = survey(folder)
     equal((said["ooms"], said["first_oom_rank"], said["first_oom_file"]), (2, None, None))
-    _, text, _ = run(folder)
-    check("Which was first is unknown" in " ".join(text.decode().split()), text.decode())
+    text = text_of(folder)
+    check("Which was first is unknown" in text, text)
     os.remove(f"{folder}/rank2.pickle")
     equal(survey(folder)[0]["first_oom_rank"], 1, "the only one")
 
 
-def test_one_setting_serves_all_ranks(folder):
+def test_one_setting_serves_all_ranks(folder: str) -> None:
     ranks = job(folder, rank3={"scale": 2})
     said, rows = survey(folder)
     equal((said["verdict"], said["advised"]), ("set", "expandable_segments:True"))
@@ -249,7 +222,7 @@ def test_one_setting_serves_all_ranks(folder):
     equal([s["settings"] for s in said["settings"] if s["is_recorded"]], [""])
 
 
-def test_the_setting_must_fit_on_every_rank(folder):
+def test_the_setting_must_fit_on_every_rank(folder: str) -> None:
     ranks = job(folder, count=4, rank3={"scale": 2})
     limit = ranks[3].allocated + 40 * MIB  # less than the defaults need, enough for expandable segments
     said, _ = survey(folder, "--limit", f"{limit}B")
@@ -260,7 +233,7 @@ def test_the_setting_must_fit_on_every_rank(folder):
     check(all(setting["short_ranks"] == 1 for setting in said["settings"]), f"{said['settings']}")
 
 
-def test_a_recording_from_the_middle_proves_nothing(folder):
+def test_a_recording_from_the_middle_proves_nothing(folder: str) -> None:
     job(folder, count=4)
     middle = Recording()
     del middle.entries[:6]
@@ -272,27 +245,27 @@ def test_a_recording_from_the_middle_proves_nothing(folder):
         equal((said["advised"], said["settings"], rows[0, 0]["needs"]), (None, [], None))
 
 
-def test_a_file_that_cannot_be_read_is_a_row(folder):
+def test_a_file_that_cannot_be_read_is_a_row(folder: str) -> None:
     ranks = job(folder, count=4)
     write(f"{folder}/rank1.pickle", b"not a recording")
     said, rows = survey(folder, status=2)
     equal((said["unreadable"], said["ranks"][0]["rank"]), (1, 1), "the first row")
     check(said["ranks"][0]["error"] and said["ranks"][0]["peak_reserved"] is None, f"{said['ranks'][0]}")
     equal(rows[2, 0]["peak_reserved"], ranks[2].reserved, "another rank")
-    status, text, _ = run(f"{folder}/rank0.pickle", f"{folder}/none.pickle")
-    check(status == 2 and re.search(rb"No such file or\s+directory", text) is not None, text.decode())
+    text = text_of(f"{folder}/rank0.pickle", f"{folder}/none.pickle", status=2)
+    check("No such file or directory" in text, text)
     os.makedirs(f"{folder}/empty")
     said, _ = survey(f"{folder}/empty", status=2)
     equal(said["ranks"][0]["error"], "the folder contains no recordings")
 
 
-def test_nothing_that_can_be_read_has_no_figures(folder):
-    status, text, _ = run(f"{folder}/missing.pickle")
-    check(status == 2 and b"No recording could be read." in text and b"No such file" in text, text.decode())
-    check(b"Imbalance" not in text and b"ran out of memory" not in text, text.decode())
+def test_nothing_that_can_be_read_has_no_figures(folder: str) -> None:
+    text = run(f"{folder}/missing.pickle", status=2).out
+    check("No recording could be read." in text and "No such file" in text, text)
+    check("Imbalance" not in text and "ran out of memory" not in text, text)
 
 
-def test_a_folder_is_read_in_natural_order(folder):
+def test_a_folder_is_read_in_natural_order(folder: str) -> None:
     job(folder, count=12, name="part{}.pkl")
     for name in ("notes.txt", "x.trace.json", ".part3.pkl", "part3.pkl.txt"):
         write(f"{folder}/{name}", b"?")
@@ -300,10 +273,10 @@ def test_a_folder_is_read_in_natural_order(folder):
     said, _ = survey(folder)
     equal([os.path.basename(row["file"]) for row in said["ranks"]], [f"part{i}.pkl" for i in range(12)])
     equal([row["rank"] for row in said["ranks"]], list(range(12)), "the ranks by order")
-    equal(run(folder + "/")[1], run(folder)[1].replace(folder.encode() + b"//", folder.encode() + b"/"))
+    equal(run(folder + "/").out, run(folder).out.replace(folder + "//", folder + "/"))
 
 
-def test_ranks_are_in_the_names(folder):
+def test_ranks_are_in_the_names(folder: str) -> None:
     data = snapshot(Recording())
     names = {"rank0.pickle": 0, "job_Rank-12_a.pickle.xz": 12, "snap.rank=7.pickle": 7, "rank_003/a.pickle": 3}
     for name in names:
@@ -313,36 +286,36 @@ def test_ranks_are_in_the_names(folder):
     equal([row["rank"] for row in said["ranks"]], [0, 3, 7, 12], "the order")
 
 
-def test_every_device_has_a_row(folder):
+def test_every_device_has_a_row(folder: str) -> None:
     one, other = Recording(), Recording(scale=3, device=2, oom_us=EPOCH_US + 90_000)
     write(f"{folder}/rank0.pickle", snapshot(one, other))
     said, rows = survey(folder)
     equal(sorted(rows), [(0, 0), (0, 2)])
     equal((rows[0, 0]["peak_reserved"], rows[0, 2]["peak_reserved"]), (one.reserved, other.reserved))
-    _, text, _ = run(folder)
-    check("rank 0 (device 2)" in text.decode(), text.decode())
+    text = run(folder).out
+    check("rank 0 (device 2)" in text, text)
 
 
-def test_settings_that_differ_are_shown(folder):
+def test_settings_that_differ_are_shown(folder: str) -> None:
     job(folder, count=3, rank1={"settings": {**SETTINGS, "max_split_size": 256 * MIB}})
     said, rows = survey(folder)
     equal((said["recorded_settings"], rows[1, 0]["settings"]), (None, "max_split_size_mb:256"))
-    _, text, _ = run(folder)
-    check("max_split_size_mb:256" in text.decode(), text.decode())
+    text = run(folder).out
+    check("max_split_size_mb:256" in text, text)
 
 
-def test_top_limits_the_rows(folder):
+def test_top_limits_the_rows(folder: str) -> None:
     example(folder)
     said, _ = survey(folder, "--top", "2")
     equal([row["rank"] for row in said["ranks"]], [3, 0])
-    check(b"Ranks not shown: 6" in run(folder, "-n2")[1], "the text does not say it")
+    check("Ranks not shown: 6" in run(folder, "-n2").out, "the text does not say it")
 
 
-def test_the_memory_does_not_change_the_answer(folder):
+def test_the_memory_does_not_change_the_answer(folder: str) -> None:
     example(folder)
-    equal(run(folder, "--memory", "1MiB")[1], run(folder)[1])
-    equal(run(folder, "--memory", "64GiB", "--json")[1], run(folder, "--json")[1])
-    equal(run(folder, "--memory", "x")[0], 2)
+    equal(run(folder, "--memory", "1MiB").out, run(folder).out)
+    equal(run(folder, "--memory", "64GiB", "--json").out, run(folder, "--json").out)
+    run(folder, "--memory", "x", status=2)
 
 
 # ---------------------------------------------------------------------------------------------------
@@ -388,33 +361,29 @@ def peaks_of(entries):
 
 def real_job(folder, count):
     """Writes the job, and returns the peaks and refusals of each rank. Long recordings come once, short ones often."""
-    names = sorted(name for name in os.listdir(DATA) if name.endswith(".pickle.xz")) if os.path.isdir(DATA) else []
-    names = [name for name in names if name != "llama_generate.pickle.xz"]  # alone it is as long as all others
-    if not names:
-        raise Skip("TIDEMARK_DATA has no recordings")
-    brief = [name for name in names if os.path.getsize(os.path.join(DATA, name)) < 100 << 10]
-    names = names if IS_PLAIN else brief
-    names = (names + brief * count)[:count]  # by rank
+    data = harness.more("traces")
+    names = sorted(name for name in os.listdir(data) if name.endswith(".pickle.xz"))
+    names.remove("llama_generate.pickle.xz")  # alone it is as long as all others
+    brief = [name for name in names if os.path.getsize(os.path.join(data, name)) < 100 << 10]
+    names = ((names if count > 6 else []) + brief * count)[:count]  # by rank
     truth = {}
     for name in sorted(set(names)):
-        with lzma.open(os.path.join(DATA, name)) as file:
+        with lzma.open(os.path.join(data, name)) as file:
             plain = file.read()
         for number, rank in enumerate(rank for rank in range(count) if names[rank] == name):
-            data = scaled(pickle.loads(plain), 1 + number)
-            entries = data["device_traces"][0]
+            copy = scaled(pickle.loads(plain), 1 + number)
+            entries = copy["device_traces"][0]
             truth[rank] = (*peaks_of(entries), sum(entry["action"] == "oom" for entry in entries))
-            write(f"{folder}/rank_{rank}.pickle", pickle.dumps(data, 4))
+            write(f"{folder}/rank_{rank}.pickle", pickle.dumps(copy, 4))
     return truth
 
 
-def test_sixty_four_real_recordings(folder):
-    truth = real_job(folder, 64 if IS_PLAIN else 6)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    alone = run(folder, "--json")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    taken = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    equal((alone[0], alone[2]), (0, ""))
-    rows = {(row["rank"], row["device"]): row for row in json.loads(alone[1])["ranks"]}
+def test_sixty_four_real_recordings(folder: str) -> None:
+    """Six in the quick tier, and with a sanitizer."""
+    truth = real_job(folder, 64 if IS_PLAIN and harness.is_thorough() else 6)
+    before = processor_s()
+    _, rows = survey(folder)
+    taken = processor_s() - before
     for rank, (allocated, requested, reserved, at, ooms) in truth.items():
         row = rows[rank, 0]
         got = (row["peak_allocated"], row["peak_requested"], row["peak_reserved"], row["peak_reserved_entry"],
@@ -423,7 +392,7 @@ def test_sixty_four_real_recordings(folder):
     equal(len(rows), len(truth))
     check(not IS_PLAIN or taken < PROCESSOR_S, f"it takes {taken:.1f} s of processor time")
     if MPI_PROGRAM and MPIRUN:
-        equal(run(folder, "--json", program=mpi(4)), alone, "the answer of four processes")
+        processes_agree(4, folder, "--json")
 
 
 # ---------------------------------------------------------------------------------------------------
@@ -436,28 +405,32 @@ def mpi(count, more=()):
     return [MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", str(count), *more, MPI_PROGRAM]
 
 
-def test_processes_agree_byte_for_byte(folder):
+def processes_agree(count, *words):
+    """Returns the status."""
+    got, alone = ask(*words, program=mpi(count)), ask(*words)
+    equal((got.status, got.bytes), (alone.status, alone.bytes), f"the answer of {count} processes to {words}")
+    return alone.status
+
+
+def test_processes_agree_byte_for_byte(folder: str) -> None:
     example(folder)
     for count in (1, 2, 4):
         for options in ((), ("--json",), ("--top", "3"), ("--limit", "300MiB", "--json")):
-            alone = run(folder, *options)
-            equal(run(folder, *options, program=mpi(count))[:2], alone[:2], f"{count} processes with {options}")
+            processes_agree(count, folder, *options)
 
 
-def test_more_processes_than_recordings(folder):
+def test_more_processes_than_recordings(folder: str) -> None:
     job(folder, count=2)
-    equal(run(folder, program=mpi(5))[:2], run(folder)[:2])
+    processes_agree(5, folder)
 
 
-def test_processes_agree_on_what_cannot_be_read(folder):
+def test_processes_agree_on_what_cannot_be_read(folder: str) -> None:
     job(folder, count=5)
     write(f"{folder}/rank1.pickle", b"not a recording")
-    alone = run(folder, f"{folder}/none.pickle", "--json")
-    equal(alone[0], 2)
-    equal(run(folder, f"{folder}/none.pickle", "--json", program=mpi(4))[:2], alone[:2])
+    equal(processes_agree(4, folder, f"{folder}/none.pickle", "--json"), 2, "the status")
 
 
-def test_processes_see_different_files(folder):
+def test_processes_see_different_files(folder: str) -> None:
     """Two pairs of processes with folders of their own; together they see what one process sees in another."""
     mpi(4)
     job(f"{folder}/all/ranks", count=6, rank4={"scale": 2})
@@ -469,60 +442,31 @@ def test_processes_see_different_files(folder):
         os.remove(f"{folder}/b/ranks/rank{rank}.pickle")
     shutil.rmtree(f"{folder}/c", ignore_errors=True)
     os.makedirs(f"{folder}/c")
-    alone = run("ranks", "ranks/rank4.pickle", "--json", cwd=f"{folder}/all")
+    alone = ask("ranks", "ranks/rank4.pickle", "--json", cwd=f"{folder}/all")
     parts = [[part, "-n", "2"] for part in "abc"]
-    line = [MPIRUN, "--allow-run-as-root", "--oversubscribe"]
+    line = ["--allow-run-as-root", "--oversubscribe"]
     for part in parts:
         line += [*(":" if part[0] != "a" else ()), *part[1:], "-wdir", f"{folder}/{part[0]}", MPI_PROGRAM, "survey",
                  "ranks", "ranks/rank4.pickle", "--json"]
-    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=HANGS_S)
-    equal(done.stdout.decode(), alone[1].decode(), f"the answer ({done.stderr.decode()})")
+    together = harness.run(*line, program=MPIRUN)
+    equal(together.out, alone.out, f"the answer ({together.err})")
 
 
-def test_a_wrong_command_line_is_said_once(folder):
-    status, out, err = run("--limit", "much", folder, program=mpi(4))
-    equal((status, out), (2, b""))
-    equal(err.count("--limit must be a size"), 1, err)
-    status, out, err = run("--help", program=mpi(3))
-    equal((status, out.count(b"usage: tidemark survey")), (0, 1), err)
-    status, out, err = run("-", program=mpi(2))
-    check(status == 2 and "standard input" in err, err)
+def test_a_wrong_command_line_is_said_once(folder: str) -> None:
+    wrong = ask("--limit", "much", folder, program=mpi(4))
+    equal((wrong.status, wrong.out, wrong.err.count("--limit must be a size")), (2, "", 1), wrong.err)
+    usage = ask("--help", program=mpi(3))
+    equal((usage.status, usage.out.count("usage: tidemark survey")), (0, 1), usage.err)
+    stdin = ask("-", program=mpi(2))
+    check(stdin.status == 2 and "standard input" in stdin.err, stdin.err)
 
 
-def test_a_process_that_fails_ends_the_others(folder):
+def test_a_process_that_fails_ends_the_others(folder: str) -> None:
     """One of four processes has a mistake in its command line and takes no part."""
     job(folder, count=4)
-    line = [*mpi(3), "survey", folder, ":", "-n", "1", MPI_PROGRAM, "survey", folder, "--limit", "much"]
-    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=HANGS_S)
-    check(done.returncode != 0, done.stdout.decode())
-
-
-# ---------------------------------------------------------------------------------------------------
-
-
-def main():
-    if sys.argv[1:2] == ["--make"]:
-        job(sys.argv[2], **{f"rank{rank}": {"scale": 96 if rank == 3 else 64} for rank in range(8)})
-        return 0
-    parts = sys.argv[1:]
-    counts = {"ok": 0, "FAILED": 0, "skipped": 0}
-    for name, test in list(globals().items()):
-        if not name.startswith("test_") or (parts and not any(part in name for part in parts)):
-            continue
-        began, text = time.monotonic(), ""
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(folder)
-                result = "ok"
-            except Skip as reason:
-                result, text = "skipped", f": {reason}"
-            except Exception as error:
-                result, text = "FAILED", f": {type(error).__name__}: {error}"
-        counts[result] += 1
-        print(f"{result} {name[5:]} ({(time.monotonic() - began) * 1000:.0f} ms){text}", flush=True)
-    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped")
-    return 1 if counts["FAILED"] else 0
+    failed = ask(folder, ":", "-n", "1", MPI_PROGRAM, "survey", folder, "--limit", "much", program=mpi(3))
+    check(failed.status != 0, failed.out)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.main()

@@ -3,49 +3,35 @@
 # Copyright the Tidemark authors
 """Tests what `tidemark report` says about why memory is reserved, what settings cost, and what makes room.
 
-    tests/tool/why [part of a name ...]
-
-TIDEMARK_BIN is the program (build/tidemark otherwise). Recordings are written here, so their answers are known by
-construction or by trying everything. The recordings of TIDEMARK_DATA are followed by a ledger of this script's own;
-without that folder those tests are skipped.
+Recordings are written here, so their answers are known by construction or by trying everything. The causes in recordings
+of TIDEMARK_DATA are found a second time by following them with the oracle; without that folder those tests are skipped.
 """
-import bisect, itertools, json, lzma, os, pickle, random, resource, subprocess, sys
+import itertools
+import pathlib
+import pickle
+import random
+import resource
+import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.environ.get("TIDEMARK_SOURCE") or os.path.join(HERE, "..", "..")
-PROGRAM = os.path.abspath(os.environ.get("TIDEMARK_BIN") or os.path.join(SOURCE, "build", "tidemark"))
-TRACES = os.path.join(os.environ.get("TIDEMARK_DATA") or os.path.join(SOURCE, "..", "shared"), "traces")
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-BASE = 1 << 44
+sys.path.extend(str(pathlib.Path(__file__).resolve().parents[1] / part) for part in ("", "oracle"))
+import harness
+import recording
+import snapshot as reference
+from harness import Skip, check, equal, scaled, some
+from recording import BASE, segment_of
+
+MIB, GIB = 1 << 20, 1 << 30
 HANDLE = 20 * MIB
-if os.uname().machine == "aarch64":  # there the search for leaks takes seconds for each process
-    os.environ.setdefault("ASAN_OPTIONS", "detect_leaks=0")
-
-
-class Skip(Exception):
-    pass
-
-
-def check(condition, text):
-    if not condition:
-        raise AssertionError(text)
-
-
-def equal(got, want, text=""):
-    check(got == want, f"{text or 'it'} is {got!r}, not {want!r}")
 
 
 def report(data, *more):
-    """The answer of report to a snapshot (a dict, or the path of a file)."""
+    """What report says of a snapshot (a dict, or the path of a file)."""
     is_file = isinstance(data, str)
-    line = [PROGRAM, "report", data if is_file else "-", *more]
-    done = subprocess.run(line, input=b"" if is_file else pickle.dumps(data, 4), capture_output=True, timeout=1800)
-    equal((done.returncode, done.stderr), (0, b""), "the status and the errors")
-    return done.stdout.decode()
+    return harness.run("report", data if is_file else "-", *more, stdin=b"" if is_file else pickle.dumps(data, 4)).works()
 
 
 def answer(data):
-    return json.loads(report(data, "--json"))
+    return report(data, "--json").json()
 
 
 # -----------------------------------------------------------------------------------------------------------------------
@@ -53,17 +39,14 @@ def answer(data):
 
 
 class Recording:
-    """A snapshot that is written entry by entry, as PyTorch would. Addresses are offsets from BASE."""
+    """One that chooses its addresses, which are offsets from BASE."""
 
     def __init__(self, **settings):
-        self.entries, self.segments, self.settings = [], [], settings
+        self.recording = recording.Recording(**settings)
+        self.snapshot = self.recording.snapshot
 
-    def add(self, action, offset, size, stream=0, frames=None):
-        entry = {"action": action, "addr": BASE + offset, "size": size, "stream": stream,
-                 "time_us": 1000 * len(self.entries)}
-        if frames is not None:
-            entry["frames"] = frames
-        self.entries.append(entry)
+    def add(self, action, offset, size, stream=0, stack=()):
+        self.recording.add(action, BASE + offset, size, stream, stack)
         return self
 
     def segment(self, offset, size, stream=0):
@@ -73,8 +56,7 @@ class Recording:
         return self.add("segment_map", offset, size, stream)
 
     def alloc(self, offset, size, stream=0, site=None):
-        frames = [{"filename": f"{site}.py", "name": site, "line": 7}] if site else None
-        return self.add("alloc", offset, size, stream, frames)
+        return self.add("alloc", offset, size, stream, ((f"{site}.py", 7, site),) if site else ())
 
     def request(self, offset, size, stream=0):
         return self.add("free_requested", offset, size, stream)
@@ -82,16 +64,9 @@ class Recording:
     def free(self, offset, size, stream=0):
         return self.request(offset, size, stream).add("free_completed", offset, size, stream)
 
-    def oom(self, size, left, stream=0):
-        self.entries.append({"action": "oom", "device_free": left, "size": size, "stream": stream,
-                             "time_us": 1000 * len(self.entries)})
+    def oom(self, size, left):
+        self.recording.oom(size, left)
         return self
-
-    def snapshot(self):
-        data = {"segments": self.segments, "device_traces": [self.entries]}
-        if self.settings:
-            data["allocator_settings"] = self.settings
-        return data
 
 
 def last(recording):
@@ -102,13 +77,13 @@ def last(recording):
     return max(said["why_segments"], key=lambda row: -1 if row["entry"] is None else row["entry"])
 
 
-def test_too_little_was_free():
+def test_too_little_was_free() -> None:
     row = last(Recording().segment(0, 30 * MIB).alloc(0, 20 * MIB).segment(64 * MIB, 12 * MIB).alloc(64 * MIB, 11 * MIB))
     equal((row["cause"], row["entry"], row["request_entry"], row["requested"]), ("needed", 2, 3, 11 * MIB))
     equal((row["place_free"], row["place_largest"], row["request_ms"]), (10 * MIB, 10 * MIB, 3.0))
 
 
-def test_no_hole_was_large_enough():
+def test_no_hole_was_large_enough() -> None:
     made = Recording().segment(0, 30 * MIB)
     for i in range(3):
         made.alloc(i * 10 * MIB, 10 * MIB)
@@ -116,12 +91,12 @@ def test_no_hole_was_large_enough():
     row = last(made)
     equal((row["cause"], row["place_free"], row["place_largest"]), ("hole", 20 * MIB, 10 * MIB))
     equal(row["call_site"], "here.py:7 here")
-    said = report(made.snapshot())
+    said = report(made.snapshot()).out
     check("12.00 MiB of the 42.00 MiB were reserved although enough was free" in " ".join(said.split()), said)
     check("because no free block was large enough" in " ".join(said.split()), said)
 
 
-def test_a_release_still_waits():
+def test_a_release_still_waits() -> None:
     row = last(Recording().segment(0, 30 * MIB).alloc(0, 30 * MIB).request(0, 30 * MIB)
                .segment(64 * MIB, 12 * MIB).alloc(64 * MIB, 12 * MIB))
     equal((row["cause"], row["place_waiting"], row["place_free"]), ("event", 30 * MIB, 0))
@@ -132,51 +107,44 @@ def split_limited(limit):
             .segment(64 * MIB, 12 * MIB).alloc(64 * MIB, 12 * MIB))
 
 
-def test_a_larger_block_is_kept_whole():
+def test_a_larger_block_is_kept_whole() -> None:
     row = last(split_limited(40 * MIB))
     equal((row["cause"], row["place_fitting"]), ("split", 60 * MIB))
     equal(last(split_limited(61 * MIB))["cause"], "passed")  # that limit forbids nothing
 
 
-def test_only_other_streams_had_enough():
+def test_only_other_streams_had_enough() -> None:
     row = last(Recording().segment(0, 30 * MIB).alloc(0, 30 * MIB).free(0, 30 * MIB)
                .segment(64 * MIB, 12 * MIB, 7).alloc(64 * MIB, 12 * MIB, 7))
     equal((row["cause"], row["stream"], row["other_streams"]), ("stream", 7, 30 * MIB))
 
 
-def listed(offset, size, pool, state):
-    return {"device": 0, "address": BASE + offset, "total_size": size, "stream": 0, "segment_type": "large",
-            "allocated_size": 0, "active_size": 0, "requested_size": 0, "segment_pool_id": pool, "is_expandable": False,
-            "frames": [], "blocks": [{"address": BASE + offset, "size": size, "requested_size": size, "state": state,
-                                      "frames": []}]}
-
-
-def test_only_other_pools_had_enough():
+def test_only_other_pools_had_enough() -> None:
     made = (Recording().segment(0, 30 * MIB).alloc(0, 30 * MIB).free(0, 30 * MIB)
             .segment(64 * MIB, 12 * MIB).alloc(64 * MIB, 12 * MIB))
-    made.segments = [listed(0, 30 * MIB, (0, 0), "inactive"),
-                     listed(64 * MIB, 12 * MIB, (0, 1), "active_allocated")]
+    made.recording.segments = [segment_of(BASE, 30 * MIB, "inactive"),
+                          segment_of(BASE + 64 * MIB, 12 * MIB, "active_allocated", (0, 1))]
     row = last(made)
     equal((row["cause"], row["pool"], row["other_pools"]), ("pool", "(0, 1)", 30 * MIB))
 
 
-def test_only_the_other_class_had_enough():
+def test_only_the_other_class_had_enough() -> None:
     row = last(Recording().segment(0, 20 * MIB).alloc(0, 2 * MIB).free(0, 2 * MIB)
                .segment(64 * MIB, 2 * MIB).alloc(64 * MIB, 1000))
     equal((row["cause"], row["kind"], row["rounded"], row["other_class"]), ("class", "small", 1024, 20 * MIB))
 
 
-def test_what_is_older_than_the_recording_says_so():
+def test_what_is_older_than_the_recording_says_so() -> None:
     made = Recording().free(0, 30 * MIB).segment(64 * MIB, 40 * MIB).alloc(64 * MIB, 40 * MIB)
-    made.segments = [listed(0, 30 * MIB, (0, 0), "inactive"),
-                     listed(64 * MIB, 40 * MIB, (0, 0), "active_allocated")]
+    made.recording.segments = [segment_of(BASE, 30 * MIB, "inactive"),
+                          segment_of(BASE + 64 * MIB, 40 * MIB, "active_allocated")]
     said = answer(made.snapshot())
     rows = {row["cause"]: row["bytes"] for row in said["why_causes"]}
     equal(rows, {"before": 30 * MIB, "needed": 40 * MIB}, "the causes")
     check("30.00 MiB had been reserved before the recording began." in said["why"], said["why"])
 
 
-def test_free_memory_is_listed_by_place():
+def test_free_memory_is_listed_by_place() -> None:
     said = answer(Recording().segment(0, 30 * MIB).alloc(0, 30 * MIB).free(0, 30 * MIB)
                   .segment(64 * MIB, 12 * MIB, 7).alloc(64 * MIB, 12 * MIB, 7).snapshot())
     rows = [row for row in said["why_free"] if row["entry"] == 4]
@@ -188,7 +156,7 @@ def test_free_memory_is_listed_by_place():
 # What settings and choices of the program cost
 
 
-def test_fewer_streams_are_advised_if_a_replay_confirms_it():
+def test_fewer_streams_are_advised_if_a_replay_confirms_it() -> None:
     made = Recording()
     for i, stream in enumerate((0, 7, 8)):
         offset = i * 128 * MIB
@@ -199,7 +167,7 @@ def test_fewer_streams_are_advised_if_a_replay_confirms_it():
     check("Allocate on one stream." in said["advice"], said["advice"])
 
 
-def test_waits_are_named_if_a_replay_confirms_it():
+def test_waits_are_named_if_a_replay_confirms_it() -> None:
     made = Recording().segment(0, 100 * MIB).alloc(0, 100 * MIB).request(0, 100 * MIB)
     made.segment(128 * MIB, 100 * MIB).alloc(128 * MIB, 100 * MIB).free(128 * MIB, 100 * MIB)
     made.add("free_completed", 0, 100 * MIB)
@@ -209,9 +177,9 @@ def test_waits_are_named_if_a_replay_confirms_it():
     check("Instead of record_stream" in said["advice"], said["advice"])
 
 
-def test_a_setting_that_does_harm_is_named():
+def test_a_setting_that_does_harm_is_named() -> None:
     made = split_limited(40 * MIB)
-    made.settings["PYTORCH_CUDA_ALLOC_CONF"] = "max_split_size_mb:40"
+    made.recording.settings["PYTORCH_CUDA_ALLOC_CONF"] = "max_split_size_mb:40"
     said = answer(made.snapshot())
     rows = [(row["setting"], row["with"], row["without"], row["does_harm"]) for row in said["setting_costs"]]
     equal(rows, [("max_split_size_mb:40", 72 * MIB, 60 * MIB, True)], "the costs")
@@ -219,13 +187,13 @@ def test_a_setting_that_does_harm_is_named():
 
 
 def trace(name):
-    path = os.path.join(TRACES, f"{name}.pickle.xz")
-    if not os.path.exists(path) or os.environ.get("TIDEMARK_SANITIZE"):
-        raise Skip("no recordings in TIDEMARK_DATA, or a build that is slow")
+    path = harness.more("traces", f"{name}.pickle.xz")
+    if harness.SANITIZER:
+        raise Skip("a build that is slow")
     return path
 
 
-def test_one_stream_is_no_advice_where_it_reserves_more():
+def test_one_stream_is_no_advice_where_it_reserves_more() -> None:
     said = answer(trace("multistream_prefetch"))
     rows = {row["change"]: row for row in said["changes"]}
     equal(round(rows["one_stream"]["with"] / GIB, 2), 5.85)
@@ -233,7 +201,7 @@ def test_one_stream_is_no_advice_where_it_reserves_more():
     check("stream" not in said["advice"], said["advice"])
 
 
-def test_a_split_limit_costs_what_the_run_without_it_saves():
+def test_a_split_limit_costs_what_the_run_without_it_saves() -> None:
     said = answer(trace("varlen_split"))
     row, = said["setting_costs"]
     equal((row["setting"], row["with"]), ("max_split_size_mb:100", 70107791360))
@@ -245,84 +213,47 @@ def test_a_split_limit_costs_what_the_run_without_it_saves():
 # Causes in real recordings, from a ledger of our own
 
 
-class Ledger:
-    """Segments as sorted lists of blocks [address, bytes, state]; PyTorch's rules for sizes and splits. Recordings
-    with expandable segments are not followed."""
+class Causes(reference.Run):
+    """Follows a recording without expandable segments, and notes why each segment was made."""
 
-    def __init__(self, data):
-        self.entries, = [entries for entries in data["device_traces"] if entries]
-        settings = data["allocator_settings"]
-        self.max_split = settings["max_split_size"] if settings["max_split_size"] >= 0 else 1 << 62
-        self.divisions = settings["roundup_power2_divisions"]
-        makers = {entry["addr"]: i for i, entry in enumerate(self.entries) if entry["action"] == "segment_alloc"}
-        self.pools = {makers.get(segment["address"]): segment["segment_pool_id"] for segment in data["segments"]}
-        self.segments, self.order = {}, []
+    def begin(self, before):
+        super().begin(before)
+        self.causes, self.at_peak = {}, []  # by address: (entry, bytes, cause); and those when reserved memory is at its peak
 
-    def rounded(self, size):
-        if size < 512:
-            return 512
-        power = size.bit_length() - 1
-        divisions = self.divisions[str(1 << min(max(power - 20, 0), 15))]
-        unit = (1 << power) // divisions if divisions > 1 and size > 512 * divisions else 512
-        return -(-size // unit) * unit
+    def follow(self, at, entry):
+        if entry["action"] == "segment_alloc":
+            self.causes[entry["addr"]] = (at, entry["size"], self.cause(at, entry, self.entries[at + 1]["size"]))
+        elif entry["action"] == "segment_free":
+            del self.causes[entry["addr"]]
+        super().follow(at, entry)
 
-    def segment_of(self, address):
-        return self.segments[self.order[bisect.bisect_right(self.order, address) - 1]]
+    def look(self, at):
+        super().look(at)
+        if self.peaks["reserved"].entry == at:
+            self.at_peak = sorted(self.causes.values())
 
-    def follow(self, number, entry):
-        action, address, size = entry["action"], entry.get("addr"), entry["size"]
-        if action == "segment_alloc":
-            self.segments[address] = {"at": number, "bytes": size, "stream": entry["stream"], "large": size > 2 * MIB,
-                                      "pool": self.pools.get(number, (0, 0)), "blocks": [[address, size, "free"]]}
-            bisect.insort(self.order, address)
-        elif action == "segment_free":
-            del self.segments[address]
-            self.order.remove(address)
-        elif action in ("alloc", "free_requested", "free_completed"):
-            segment = self.segment_of(address)
-            index = bisect.bisect_left(segment["blocks"], [address])
-            getattr(self, action)(segment["blocks"], index, segment["large"], size)
-
-    def alloc(self, blocks, index, is_large, size):
-        block, need = blocks[index], self.rounded(size)
-        rest = block[1] - need
-        if rest >= 512 if not is_large else rest > MIB and need < self.max_split:
-            blocks.insert(index + 1, [block[0] + need, rest, "free"])
-            block[1] = need
-        block[2] = "live"
-
-    def free_requested(self, blocks, index, is_large, size):
-        blocks[index][2] = "waits"
-
-    def free_completed(self, blocks, index, is_large, size):
-        blocks[index][2] = "free"
-        for left in (index, index - 1):
-            if 0 <= left < len(blocks) - 1 and blocks[left][2] == blocks[left + 1][2] == "free":
-                blocks[left][1] += blocks.pop(left + 1)[1]
-
-    def cause(self, number):
-        """Of the segment that the entry makes, before it is followed."""
-        entry, request = self.entries[number], self.entries[number + 1]
-        need, large, stream = self.rounded(request["size"]), entry["size"] > 2 * MIB, entry["stream"]
-        pool = tuple(self.pools.get(number, (0, 0)))
+    def cause(self, at, entry, size):
+        """Of the segment that the entry makes for a request of `size`."""
+        need, is_large = self.layout.settings.rounded(size), entry["size"] > 2 * MIB
         own = free = waits = streams = pools = classes = 0
         fitting, longest = [], 0
-        for segment in self.segments.values():
-            blocks = [block[1] for block in segment["blocks"] if block[2] == "free"]
-            if segment["large"] != large:
+        for segment in reference.segments_list(self.layout, self.homes):
+            blocks = [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]
+            if (segment["segment_type"] == "large") != is_large:
                 classes += sum(blocks)
-            elif tuple(segment["pool"]) != pool:
+            elif segment["segment_pool_id"] != self.pool_of(at, entry["addr"]):
                 pools += sum(blocks)
-            elif segment["stream"] != stream:
+            elif segment["stream"] != entry["stream"]:
                 streams += sum(blocks)
             else:
                 own += sum(blocks)
-                waits += sum(block[1] for block in segment["blocks"] if block[2] == "waits")
+                waits += sum(block["size"] for block in segment["blocks"] if block["state"] == "active_pending_free")
                 fitting += [size for size in blocks if size >= need]
-                for is_live, run in itertools.groupby(segment["blocks"], lambda block: block[2] == "live"):
-                    longest = max(longest, 0 if is_live else sum(block[1] for block in run))
+                for is_live, run in itertools.groupby(segment["blocks"], lambda block: block["state"] == "active_allocated"):
+                    longest = max(longest, 0 if is_live else sum(block["size"] for block in run))
         if fitting:
-            return "split" if min(fitting) >= self.max_split else "passed"
+            most = self.layout.settings.max_split
+            return "split" if most is not None and min(fitting) >= most else "passed"
         if longest >= need:
             return "event"
         for name, size in (("hole", own), ("event", waits), ("stream", streams), ("pool", pools), ("class", classes)):
@@ -332,36 +263,18 @@ class Ledger:
         return "needed"
 
 
-def causes_of(data):
-    """(entry, bytes, cause) of all segments when reserved memory first reaches its peak."""
-    ledger, reserved, peak, best = Ledger(data), 0, 0, []
-    causes = {}
-    for number, entry in enumerate(ledger.entries):
-        if entry["action"] == "segment_alloc":
-            causes[number] = ledger.cause(number)
-            reserved += entry["size"]
-        ledger.follow(number, entry)
-        reserved -= entry["size"] if entry["action"] == "segment_free" else 0
-        if reserved > peak:
-            peak = reserved
-            best = [(segment["at"], segment["bytes"], causes[segment["at"]]) for segment in ledger.segments.values()]
-    return sorted(best)
-
-
 def causes_agree(name):
     path = trace(name)
-    said = answer(path)
-    with lzma.open(path) as file:
-        want = causes_of(pickle.load(file))
-    got = sorted((row["entry"], row["bytes"], row["cause"]) for row in said["why_segments"])
+    want = Causes(reference.load(path)).at_peak
+    got = sorted((row["entry"], row["bytes"], row["cause"]) for row in answer(path)["why_segments"])
     equal(len(got), len(want), f"{name}: the number of segments")
     for one, other in zip(got, want):
         equal(one, other, f"{name}: a segment")
 
 
-def test_causes_of_recordings():
-    for name in ("gnn_varsize", "gnn_retry", "gnn_empty", "gnn_gc_split", "graphs", "multistream_prefetch",
-                 "resnet_stacks", "varlen_split", "varlen_round", "varlen_oom"):
+def test_causes_of_recordings() -> None:
+    for name in some(("gnn_varsize", "gnn_retry", "gnn_empty", "gnn_gc_split", "graphs", "multistream_prefetch",
+                      "resnet_stacks", "varlen_split", "varlen_round", "varlen_oom")):
         causes_agree(name)
 
 
@@ -403,8 +316,8 @@ def record(segments, need, left, **settings):
 def free_runs(blocks, released):
     """(begin, end) of the free ranges of a segment."""
     runs = []
-    for is_free, run in itertools.groupby(blocks, lambda block: not block[2] or block[0] in released):
-        run = list(run)
+    for is_free, group in itertools.groupby(blocks, lambda block: not block[2] or block[0] in released):
+        run = list(group)
         if is_free:
             runs.append((run[0][0], run[-1][0] + run[-1][1]))
     return runs
@@ -449,7 +362,7 @@ def room_is_right(rng, max_split):
     released = {int(block["address"], 16) - BASE for block in blocks}
     got = sum(block["bytes"] for block in blocks) if row["way"] else None
     where = f"for {need} in {segments}"
-    hole, given = (least_bytes(segments, *ways, max_split) for ways in ((need, None), (None, segment - left)))
+    hole, given = least_bytes(segments, need, None, max_split), least_bytes(segments, None, segment - left, max_split)
     equal(row["hole_bytes"], hole, f"the cheapest hole {where}")
     equal(row["segments_bytes"], given, f"the cheapest segments {where}")
     equal(got, min((cost for cost in (hole, given) if cost is not None), default=None), f"the least {where}")
@@ -458,26 +371,26 @@ def room_is_right(rng, max_split):
     equal(sum(site["bytes"] for site in said["oom_room"]), got or 0, "the sum by call sites")
 
 
-def test_the_cheapest_room_of_all():
+def test_the_cheapest_room_of_all() -> None:
     rng = random.Random(22)
-    for _ in range(60):
+    for _ in range(scaled(60, 20)):
         room_is_right(rng, 1 << 62)
 
 
-def test_the_cheapest_room_under_a_split_limit():
+def test_the_cheapest_room_under_a_split_limit() -> None:
     rng = random.Random(23)
-    for _ in range(30):
+    for _ in range(scaled(30, 10)):
         room_is_right(rng, rng.choice((30, 60)) * MIB)
 
 
-def test_a_refusal_says_by_how_much_it_missed():
+def test_a_refusal_says_by_how_much_it_missed() -> None:
     made = Recording().segment(0, 11992 * MIB).alloc(0, 11992 * MIB).oom(378 * MIB, 296 * MIB)
     said = answer(made.snapshot())
     check("It missed by 82.00 MiB: 11.71 GiB reserved + 378.00 MiB for a new segment = 12.08 GiB; the limit was 12.00 GiB."
           in said["finding"], said["finding"])
 
 
-def test_segments_of_many_terabytes_take_little_memory():
+def test_segments_of_many_terabytes_take_little_memory() -> None:
     """Each of the segments would have 2^20 handles. A sanitizer needs more memory than the limit."""
     r, size = Recording(max_split_size=-1, expandable_segments=True), 1 << 41
     for i in range(100):
@@ -485,7 +398,7 @@ def test_segments_of_many_terabytes_take_little_memory():
     r.oom(500 * MIB, 0)
     limits = resource.getrlimit(resource.RLIMIT_AS)
     try:
-        if not os.environ.get("TIDEMARK_SANITIZE"):
+        if not harness.SANITIZER:
             resource.setrlimit(resource.RLIMIT_AS, (1 << 30, limits[1]))
         said = answer(r.snapshot())
     finally:
@@ -493,26 +406,5 @@ def test_segments_of_many_terabytes_take_little_memory():
     equal((said["oom_requests"][0]["is_least"], said["oom_requests"][0]["reserved"]), (False, 100 * size))
 
 
-# -----------------------------------------------------------------------------------------------------------------------
-
-
-def main():
-    parts, counts = sys.argv[1:], {"ok": 0, "FAILED": 0, "skipped": 0}
-    for name, test in list(globals().items()):
-        if not name.startswith("test_") or (parts and not any(part in name for part in parts)):
-            continue
-        text = ""
-        try:
-            test()
-            result = "ok"
-        except Skip as reason:
-            result, text = "skipped", str(reason)
-        except Exception as error:  # whatever it is, the next test is run
-            result, text = "FAILED", f"{type(error).__name__}: {error}"
-        counts[result] += 1
-        print(f"{result} {name[5:]}{': ' if text else ''}{text}", flush=True)
-    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped")
-    return counts["FAILED"] > 0
-
-
-sys.exit(main())
+if __name__ == "__main__":
+    harness.main()

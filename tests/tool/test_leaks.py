@@ -3,144 +3,66 @@
 # Copyright the Tidemark authors
 """Tests tidemark leaks and the steps of tidemark report on recordings whose truth is known.
 
-    tests/tool/leaks [part of a name ...]
-
 A small generator writes snapshots of training loops with Python's own pickle: variable lengths, jitter, several
 streams, frees that wait, evaluation, with or without stacks and annotations. Leaks, and growth that is none, are
-planted in them, and in the recordings of TIDEMARK_DATA if it is there. TIDEMARK_BIN is the program.
+planted in them, and in the recordings of TIDEMARK_DATA if it is there.
 """
-import json, lzma, os, pickle, random, subprocess, sys, tempfile, time
+import lzma
+import os
+import pathlib
+import pickle
+import random
+import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.environ.get("TIDEMARK_SOURCE") or os.path.join(HERE, "..", "..")
-PROGRAM = os.path.abspath(os.environ.get("TIDEMARK_BIN") or os.path.join(SOURCE, "build", "tidemark"))
-DATA = os.path.join(os.environ.get("TIDEMARK_DATA") or os.path.join(SOURCE, "..", "shared"), "traces")
-SCALE = float(os.environ.get("TIDE_TEST_SCALE") or 1) / (4 if os.environ.get("TIDEMARK_SANITIZE") else 1)
-SEEDS = max(1, round(3 * SCALE))
-HANGS_S = 1800
-BASE = 0x7F0000000000
-MIB = 1 << 20
+sys.path.extend(str(pathlib.Path(__file__).resolve().parents[1] / part) for part in ("", "oracle"))
+import harness
+from harness import SANITIZER, SCALE, Skip, check, equal, run, some
+from recording import MIB, Recording
+from snapshot import round_up
 
-
-class Skip(Exception):
-    pass
-
-
-def check(condition, text):
-    if not condition:
-        raise AssertionError(text)
-
-
-def equal(got, want, text=""):
-    check(got == want, f"{text or 'it'} is {got!r}, not {want!r}")
-
-
-def run(*arguments, stdin=b""):
-    done = subprocess.run([PROGRAM, *arguments], input=stdin, capture_output=True, timeout=HANGS_S)
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+SEEDS = max(1, round(3 * SCALE / (4 if SANITIZER else 1)))
 
 
 def leaks_of(snapshot, *options):
-    """Exit status and JSON of tidemark leaks; None if it cannot judge."""
-    status, out, err = run("leaks", "-", "--json", *options, stdin=pickle.dumps(snapshot, 4))
-    check(status in (0, 1, 2), f"status {status}: {err}")
-    if status == 2:
-        check(out == "" and "cannot judge" in err, f"{out!r} {err!r}")
-        return status, err
-    return status, json.loads(out)
+    """Exit status and JSON of tidemark leaks; or 2 and the reason why it cannot judge."""
+    said = run("leaks", "-", "--json", *options, stdin=pickle.dumps(snapshot, 4))
+    if said.status == 2:
+        said.fails("cannot judge")
+        return 2, said.err
+    return said.status, said.works(0, 1).json()
 
 
-# ---------------------------------------------------------------------------------------------------
-# A recorder: an allocator that reuses ranges of the same size
+class Recorder(Recording):
+    """An allocator that reuses ranges of the same size, and some of whose releases wait."""
 
+    def __init__(self, rng, has_stacks=True, waits=0):
+        super().__init__(reuses=True, has_stacks=has_stacks)
+        self.rng, self.waits, self.waiting, self.metadata = rng, waits, [], ""
 
-def rounded(size):
-    return max(512, (size + 511) // 512 * 512)
+    def add(self, *words, **more):
+        super().add(*words, user_metadata=self.metadata, **more)
 
-
-class Recorder:
-    def __init__(self, rng, stacks=True, waits=0):
-        self.rng, self.stacks, self.waits = rng, stacks, waits
-        self.entries, self.annotations, self.live = [], [], {}
-        self.spare, self.waiting, self.end, self.time, self.metadata = {}, [], BASE, 1_000_000, ""
-
-    def frames(self, site):
-        name, _, line = site.partition(":")
-        return [{"name": "linear", "filename": "/usr/lib/python3/site-packages/torch/nn/functional.py", "line": 7},
-                {"name": name, "filename": "train.py", "line": int(line or 1)},
-                {"name": "main", "filename": "train.py", "line": 900}]
-
-    def entry(self, action, address, size, stream, frames=None):
-        self.time += 10
-        self.entries.append({"action": action, "addr": address, "size": size, "stream": stream,
-                             "time_us": self.time, "compile_context": "N/A", "user_metadata": self.metadata})
-        if self.stacks and frames:
-            self.entries[-1]["frames"] = frames
-
-    def alloc(self, size, site="forward:10", stream=0, frames=None):
-        self.settle()
-        spare = self.spare.setdefault((rounded(size), stream), [])
-        if spare:
-            address = spare.pop()
-        else:
-            address, self.end = self.end, self.end + rounded(size)
-        self.live[address] = (size, stream)
-        self.entry("alloc", address, size, stream, frames or self.frames(site))
-        return address
-
-    def free(self, address, waits=False):
-        size, stream = self.live[address]
-        self.entry("free_requested", address, size, stream)
-        if waits and self.waits:
-            self.waiting.append([self.rng.randint(1, self.waits), address])
-        else:
-            self.complete(address)
-
-    def complete(self, address):
-        size, stream = self.live.pop(address)
-        self.entry("free_completed", address, size, stream)
-        self.spare[rounded(size), stream].append(address)
-
-    def settle(self):
+    def alloc(self, size, stack="forward:10", stream=0):
         for item in self.waiting:
             item[0] -= 1
         for item in [item for item in self.waiting if item[0] <= 0]:
             self.waiting.remove(item)
             self.complete(item[1])
+        return super().alloc(size, stack, stream)
 
-    def annotate(self, name, stage):
-        self.time += 10
-        self.annotations.append({"name": name, "stage": stage, "device": 0, "time_us": self.time})
-
-    def snapshot(self):
-        pending = {address for _, address in self.waiting}
-        blocks, at = [], BASE
-        for address in sorted(self.live):
-            size, _ = self.live[address]
-            if address > at:
-                blocks.append({"address": at, "size": address - at, "requested_size": 0, "state": "inactive"})
-            state = "active_pending_free" if address in pending else "active_allocated"
-            blocks.append({"address": address, "size": rounded(size), "requested_size": size, "state": state})
-            at = address + rounded(size)
-        total = max(self.end - BASE, 1) + 2 * MIB
-        blocks.append({"address": at, "size": BASE + total - at, "requested_size": 0, "state": "inactive"})
-        segment = {"device": 0, "address": BASE, "total_size": total, "stream": 0, "segment_type": "large",
-                   "segment_pool_id": (0, 0), "is_expandable": True, "blocks": blocks,
-                   "allocated_size": 0, "active_size": 0, "requested_size": 0}
-        first = {"action": "segment_map", "addr": BASE, "size": total, "stream": 0, "time_us": 999_999,
-                 "compile_context": "N/A", "user_metadata": ""}
-        return {"segments": [segment], "device_traces": [[first] + self.entries],
-                "external_annotations": self.annotations,
-                "allocator_settings": {"expandable_segments": True}}
+    def free_later(self, address):
+        if not self.waits:
+            return self.free(address)
+        self.request(address)
+        self.waiting.append([self.rng.randint(1, self.waits), address])
 
 
 # ---------------------------------------------------------------------------------------------------
 # A training loop, with what a step does beside its work in `plant`
 
 
-OPTIMIZER = [{"name": "_multi_tensor_adamw", "filename": "/x/site-packages/torch/optim/adamw.py", "line": 500},
-             {"name": "step", "filename": "/x/site-packages/torch/optim/adamw.py", "line": 200},
-             {"name": "main", "filename": "train.py", "line": 907}]
+OPTIMIZER = (("/x/site-packages/torch/optim/adamw.py", 500, "_multi_tensor_adamw"),
+             ("/x/site-packages/torch/optim/adamw.py", 200, "step"), ("train.py", 907, "main"))
 
 
 class Noise:
@@ -199,9 +121,9 @@ class Loop:
     def optimize(self):
         r = self.record
         if not self.state:
-            self.state = [r.alloc(2 * MIB * (i + 1), frames=OPTIMIZER) for i in range(self.noise.layers)]
+            self.state = [r.alloc(2 * MIB * (i + 1), OPTIMIZER) for i in range(self.noise.layers)]
         for layer in range(self.noise.layers):
-            r.free(r.alloc(MIB * (layer + 1), frames=OPTIMIZER))
+            r.free(r.alloc(MIB * (layer + 1), OPTIMIZER))
 
     def batch(self, length):
         stream = self.rng.randrange(self.noise.streams)
@@ -229,7 +151,7 @@ class Loop:
         self.optimize()
         if n.marks == "optimizer":
             r.annotate("Optimizer.step#AdamW.step", "END")
-        r.free(batch, waits=True)
+        r.free_later(batch)
         if self.loss:
             r.free(self.loss)
         self.loss = loss
@@ -246,10 +168,9 @@ class Loop:
         for number in range(self.steps):
             self.step(number)
         if self.noise.ends:
-            pending = {address for _, address in r.waiting}
-            for address in [address for address in r.live if address not in pending]:
+            for address in [address for address in r.live if address not in r.pending]:
                 r.free(address)
-        return r.snapshot()
+        return r.mapped()
 
 
 # ---------------------------------------------------------------------------------------------------
@@ -389,8 +310,7 @@ GROWTH = {
 def cases(table):
     """Every entry with several seeds, and with all kinds of marks among them."""
     for number, (name, (steps, plant)) in enumerate(table.items()):
-        seeds = SEEDS if steps <= 200 else max(1, SEEDS // 4)
-        for seed in range(seeds):
+        for seed in range(SEEDS if steps <= 200 else max(1, SEEDS // 4)):
             layers = 2 if steps > 200 else 0
             loop = Loop(1000 * number + seed, steps, plant, layers=layers)
             yield f"{name}, seed {1000 * number + seed}: {loop.noise}", loop
@@ -414,7 +334,7 @@ def judge(table, want):
     check(hidden < 4 or unknown < hidden / 2, f"of {hidden} runs without marks, {unknown} have no steps")
 
 
-def test_planted_leaks_are_found(folder):
+def test_planted_leaks_are_found() -> None:
     for name, loop, said in judge(LEAKS, 1):
         check(all(0.8 < leak["certainty"] < 1 for leak in said["leaks"]), f"{name}: {said}")
         for leak in said["leaks"] if loop.noise.stacks else []:
@@ -423,12 +343,12 @@ def test_planted_leaks_are_found(folder):
             check(leak["stack"].startswith("train.py:900 main;train.py:"), f"{name}: {leak}")
 
 
-def test_growth_that_is_no_leak_is_not_reported(folder):
+def test_growth_that_is_no_leak_is_not_reported() -> None:
     for _ in judge(GROWTH, 0):
         pass
 
 
-def test_the_slope_is_what_was_planted(folder):
+def test_the_slope_is_what_was_planted() -> None:
     for period in (1, 3):
         for marks in ("optimizer", "profiler", "range"):
             loop = Loop(7, 61, leak_every(period, 3000), marks)
@@ -442,13 +362,13 @@ def test_the_slope_is_what_was_planted(folder):
             equal(leak["bytes"], leak["blocks"] * 3072)
 
 
-def test_small_leaks_can_be_ignored(folder):
+def test_small_leaks_can_be_ignored() -> None:
     snapshot = Loop(3, 30, leak_every(1, 512), "range").snapshot()
     for least, status in (("0", 1), ("512", 1), ("513", 0), ("64KiB", 0)):
         equal(leaks_of(snapshot, "--min", least)[0], status, f"the status with --min {least}")
 
 
-def test_what_cannot_be_judged(folder):
+def test_what_cannot_be_judged() -> None:
     equal(leaks_of(Loop(1, 7, leak_every(1), "range").snapshot())[0], 2, "the status of 7 steps")
     equal(leaks_of(Loop(1, 8, None, "range").snapshot())[0], 0, "the status of 8 steps")
     few = leaks_of(Loop(1, 7, leak_every(1), "range").snapshot())[1]
@@ -456,13 +376,13 @@ def test_what_cannot_be_judged(folder):
     nothing = leaks_of({"device_traces": [[]], "segments": []})[1]
     check("the file has no entries" in nothing, nothing)
     rng = random.Random(5)
-    recorder, live = Recorder(rng, stacks=False), []
+    recorder, live = Recorder(rng, has_stacks=False), []
     for _ in range(4000):  # no program at all
         if live and rng.random() < 0.49:
             recorder.free(live.pop(rng.randrange(len(live))))
         else:
             live.append(recorder.alloc(rng.randint(1, MIB)))
-    status, said = leaks_of(recorder.snapshot())
+    status, said = leaks_of(recorder.mapped())
     equal(status, 2, f"the status of random requests ({said})")
     check("nothing repeats regularly" in said, said)
 
@@ -472,12 +392,10 @@ def test_what_cannot_be_judged(folder):
 
 
 def found(snapshot, *options):
-    status, out, err = run("report", "-", "--json", *options, stdin=pickle.dumps(snapshot, 4))
-    equal((status, err), (0, ""), "status and error")
-    return json.loads(out)["steps"]
+    return run("report", "-", "--json", *options, stdin=pickle.dumps(snapshot, 4)).works().json()["steps"]
 
 
-def test_steps_are_those_of_the_program(folder):
+def test_steps_are_those_of_the_program() -> None:
     """However they are marked. A pattern knows the beginning of a step, but not the end of the last one."""
     for seed in range(4 * SEEDS):
         loop = Loop(seed, 12 + seed % 20)
@@ -502,7 +420,7 @@ def figures(entries, rows):
         for number in range(row["first_entry"], row["first_entry"] + row["entries"]):
             entry = entries[number]
             if entry["action"] == "alloc":
-                sizes[entry["addr"]] = rounded(entry["size"])
+                sizes[entry["addr"]] = round_up(entry["size"], 512)
                 live += sizes[entry["addr"]]
             elif entry["action"] == "free_completed":
                 live -= sizes.pop(entry["addr"])
@@ -527,16 +445,16 @@ def figures_agree(snapshot, name, *options):
     return len(rows)
 
 
-def test_figures_of_steps(folder):
+def test_figures_of_steps() -> None:
     for seed in range(SEEDS):
         loop = Loop(seed, 12)
         figures_agree(loop.snapshot(), str(loop.noise))
-        check(figures_agree(loop.record.snapshot(), str(loop.noise), "--step", "100") > 5, "few steps")
+        check(figures_agree(loop.record.mapped(), str(loop.noise), "--step", "100") > 5, "few steps")
 
 
-def test_steps_by_name(folder):
+def test_steps_by_name() -> None:
     loop = Loop(11, 12, marks="range")
-    loop.noise.stacks = loop.record.stacks = True
+    loop.noise.stacks = loop.record.has_stacks = True
     snapshot = loop.snapshot()
     for name, by, count in (("train_", "annotation", 12), ("load", "frame", 11), ("train.py:3 load", "frame", 11),
                             ("adamw.py:200 step", "frame", 11), ("no such", "none", 0)):
@@ -547,30 +465,28 @@ def test_steps_by_name(folder):
     equal((steps["found_by"], steps["count"]), ("entries", length // 50))
     equal(found(snapshot, "--step", str(length + 1))["count"], 0)
     for bad in ("", "0", "99999999999"):
-        status, out, err = run("leaks", "-", "--step", bad, stdin=pickle.dumps(snapshot, 4))
-        check(status == 2 and out == "" and "--step" in err, f"{status} {out!r} {err!r}")
-    status, out, err = run("leaks", "-", "--step", "no such", stdin=pickle.dumps(snapshot, 4))
-    check(status == 2 and "frame that contains 'no such' occurs in two steps" in err, f"{err!r}")
+        run("leaks", "-", "--step", bad, stdin=pickle.dumps(snapshot, 4)).fails("--step")
+    none = run("leaks", "-", "--step", "no such", stdin=pickle.dumps(snapshot, 4))
+    none.fails("frame that contains 'no such' occurs in two steps")
 
 
-def test_text(folder):
+def test_text() -> None:
     snapshot = Loop(2, 40, leak_every(1), "range")
-    snapshot.noise.stacks = snapshot.record.stacks = True
+    snapshot.noise.stacks = snapshot.record.has_stacks = True
     data = pickle.dumps(snapshot.snapshot(), 4)
-    status, out, err = run("leaks", "-", stdin=data)
-    equal((status, err), (1, ""))
+    out = run("leaks", "-", stdin=data).works(1).out
     for part in ("1 call site probably leaks", 'by the annotation "train_step"', "42", "train.py:77 leak",
                  "Stack of train.py:77 leak", "torch/nn/functional.py:7 linear", "train.py:900 main"):
         check(part in out, f"{out} has no {part!r}")
-    plain = run("report", "-", stdin=data)[1]
+    plain = run("report", "-", stdin=data).works().out
     check("Memory probably leaks: each step adds 42" in " ".join(plain.split()), plain)
     check("\nSteps\n" not in plain, plain)
-    table = run("report", "-", "--steps", stdin=data)[1].split("\nSteps\n")[1]
+    table = run("report", "-", "--steps", stdin=data).works().out.split("\nSteps\n")[1]
     check("40 steps, found by the annotation" in table and "--json has all" in table, table)
     check(len(table.splitlines()) < 20, table)
 
 
-def test_every_device_is_looked_at(folder):
+def test_every_device_is_looked_at() -> None:
     clean, leaking = Loop(1, 12, None, "optimizer").snapshot(), Loop(2, 12, leak_every(1), "optimizer").snapshot()
     both = {**clean, "segments": [], "device_traces": [clean["device_traces"][0], leaking["device_traces"][0]]}
     both["external_annotations"] = clean["external_annotations"] + [
@@ -585,38 +501,39 @@ def test_every_device_is_looked_at(folder):
 # Recordings of PyTorch
 
 
-def paths(most):
+def paths(most, step=5):
     """The recordings of the data, up to a size."""
-    if not os.path.isdir(DATA):
-        raise Skip("there is no TIDEMARK_DATA")
-    for place in (DATA, os.path.join(DATA, "corners")):
+    data, found = harness.more("traces"), []
+    for place in (data, os.path.join(data, "corners")):
         for name in sorted(os.listdir(place)):
             path = os.path.join(place, name)
-            if name.endswith(".pickle.xz") and os.path.getsize(path) <= most * max(SCALE, 0.25):
-                yield name, path
+            if name.endswith(".pickle.xz") and os.path.getsize(path) <= most * max(SCALE / (4 if SANITIZER else 1), 0.25):
+                found.append((name, path))
+    return some(found, step)
 
 
-def recordings(most):
-    for name, path in paths(most):
-        yield name, pickle.loads(lzma.open(path).read())
+def recordings(most, step=5):
+    for name, path in paths(most, step):
+        with lzma.open(path) as file:
+            yield name, pickle.load(file)
 
 
-def test_no_recording_leaks(folder):
-    status, _, err = run("leaks", "-", stdin=lzma.compress(pickle.dumps(Loop(1, 9, None, "range").snapshot(), 4)))
-    if "built without" in err:
-        raise Skip(err.strip())
+def test_no_recording_leaks() -> None:
+    said = run("leaks", "-", stdin=lzma.compress(pickle.dumps(Loop(1, 9, None, "range").snapshot(), 4)))
+    if "built without" in said.err:
+        raise Skip(said.err.strip())
     for name, path in paths(600 << 10):  # the longest at a scale of 10
-        status, _, err = run("leaks", path)
-        check(status == 0 or (status == 2 and "cannot judge" in err), f"{name}: {status} {err}")
+        said = run("leaks", path)
+        check(said.status == 0 or (said.status == 2 and "cannot judge" in said.err), f"{name}: {said.status} {said.err}")
 
 
-def test_no_recording_leaks_without_annotations(folder):
+def test_no_recording_leaks_without_annotations() -> None:
     for name, snapshot in recordings(165 << 10):
         status, said = leaks_of({**snapshot, "external_annotations": []})
         check(status in (0, 2), f"{name}: {said}")
 
 
-def test_patterns_are_the_annotated_steps(folder):
+def test_patterns_are_the_annotated_steps() -> None:
     for name, snapshot in recordings(165 << 10):
         marked = found(snapshot)
         if marked["found_by"] != "annotation":
@@ -625,7 +542,7 @@ def test_patterns_are_the_annotated_steps(folder):
         check(0 <= marked["count"] - steps["count"] <= 2, f"{name}: {steps['count']} of {marked['count']} steps")
 
 
-def test_figures_of_recordings(folder):
+def test_figures_of_recordings() -> None:
     for name, snapshot in recordings(60 << 10):
         figures_agree(snapshot, name)
 
@@ -670,10 +587,10 @@ def planted(snapshot, steps, period, size):
     return {"device_traces": [result], "external_annotations": annotations}
 
 
-def test_leaks_in_recordings(folder):
+def test_leaks_in_recordings() -> None:
     """In steps of real programs, repeated where they are too few."""
     tried = 0
-    for name, snapshot in recordings(40 << 10):
+    for name, snapshot in recordings(40 << 10, 1):
         if not snapshot.get("external_annotations"):
             continue
         tried += 1
@@ -690,37 +607,14 @@ def test_leaks_in_recordings(folder):
         raise Skip("all are too large for this scale")
 
 
-def test_a_rare_leak_in_a_recording(folder):
-    if SCALE < 1:
+def test_a_rare_leak_in_a_recording() -> None:
+    if SCALE < 1 or SANITIZER:
         raise Skip("takes too long here")
-    for name, snapshot in recordings(40 << 10):
+    for name, snapshot in recordings(40 << 10, 1):
         if snapshot.get("external_annotations"):
             equal(leaks_of(planted(snapshot, 700, 100, 3 * MIB))[0], 1, f"the status of {name}")
             return
 
 
-def main():
-    parts = sys.argv[1:]
-    counts = {"ok": 0, "FAILED": 0, "skipped": 0}
-    for name, test in list(globals().items()):
-        if not name.startswith("test_") or (parts and not any(part in name for part in parts)):
-            continue
-        began, text = time.monotonic(), ""
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(folder)
-                result = "ok"
-            except Skip as reason:
-                result, text = "skipped", str(reason)
-            except subprocess.TimeoutExpired as late:
-                result, text = "FAILED", f"not done after {late.timeout:.0f} s: {late.cmd}"
-            except Exception as error:
-                result, text = "FAILED", f"{type(error).__name__}: {error}"
-        counts[result] += 1
-        print(f"{result} {name[5:]} ({1000 * (time.monotonic() - began):.0f} ms){': ' if text else ''}{text}", flush=True)
-    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped")
-    return counts["FAILED"] > 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.main()
