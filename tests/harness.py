@@ -151,6 +151,12 @@ def library_calls() -> list[str]:
     return [name for header in headers for name in re.findall(r"\btide_(\w+)\(", header.read_text(encoding="utf-8"))]
 
 
+def names_no_call(text: str) -> None:
+    for word in re.findall(r"\b(?:tide_+)?([a-z0-9]+(?:_[a-z0-9]+)+): ", text):
+        is_call = any(call == word or call.endswith(f"_{word}") for call in library_calls())
+        check(not is_call, f"{text!r} names the call {word!r}")
+
+
 class Answer:
     """What a command said: its exit status, and standard output (as bytes and as text) and error."""
 
@@ -172,9 +178,7 @@ class Answer:
         equal(self.out, "", "standard output")
         check(self.err.startswith("tidemark") and self.err.count("\n") == 1, f"the message is {self.err!r}")
         check(part in self.err, f"{self.err!r} does not say {part!r}")
-        for word in re.findall(r"\b(?:tide_+)?([a-z0-9]+(?:_[a-z0-9]+)+): ", self.err):
-            is_call = any(call == word or call.endswith(f"_{word}") for call in library_calls())
-            check(not is_call, f"{self.err!r} names the call {word!r}")
+        names_no_call(self.err)
 
     def json(self) -> Any:
         def refuse(text: str) -> NoReturn:

@@ -121,6 +121,7 @@ char* tool_text_copy(const char* text) {
 
 static void option_help_print(FILE* to, const tool_option* option) {
   char letter[] = "    ";
+  if (option->text == NULL) return;
   if (option->letter != 0) (void)snprintf(letter, sizeof letter, "-%c, ", option->letter);
   const int length = fprintf(to, "  %s--%s%s%s", option->letter == 0 ? "    " : letter, option->name,
                              option->value == NULL ? "" : " ", option->value == NULL ? "" : option->value);
@@ -133,9 +134,11 @@ static void option_help_print(FILE* to, const tool_option* option) {
 // "FILE [--limit SIZE] ...": the operands and the options of the verb, without the shared options.
 static void usage_text(const tool_verb* verb, char* out, size_t room) {
   size_t length = (size_t)snprintf(out, room, "%s", verb->operands);
-  for (const tool_option* o = verb->options; o != NULL && o->name != NULL && length < room; o++)
+  for (const tool_option* o = verb->options; o != NULL && o->name != NULL && length < room; o++) {
+    if (o->text == NULL) continue;
     length += (size_t)snprintf(out + length, room - length, "%s[--%s%s%s]", length > 0 ? " " : "", o->name,
                                o->value == NULL ? "" : " ", o->value == NULL ? "" : o->value);
+  }
 }
 
 static void verb_help_print(FILE* to, const tool_verb* verb) {

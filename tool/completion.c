@@ -22,7 +22,9 @@ static const char* choices_of(const char* value) {
 typedef void (*option_print)(const tool_verb* verb, const tool_option* option);
 
 static void options_visit(const tool_verb* verb, option_print print) {
-  for (const tool_option* o = verb->options; o != NULL && o->name != NULL; o++) print(verb, o);
+  for (const tool_option* o = verb->options; o != NULL && o->name != NULL; o++) {
+    if (o->text != NULL) print(verb, o);
+  }
   for (const tool_option* o = tool_shared_options; o->name != NULL; o++) print(verb, o);
 }
 

@@ -6,7 +6,7 @@
 // answer.
 #include "planning.h"
 
-#include <math.h>
+#include <float.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,12 +46,9 @@ int tool_capacity_parse(const tool_call* call, uint64_t* out, bool* out_is_given
 
 static int seconds_parse(const tool_call* call, double* out) {
   const char* const text = tool_option_value(call, "seconds");
-  char* end = NULL;
   *out = PLAN_SECONDS;
-  if (text == NULL) return TOOL_DONE;
-  *out = strtod(text, &end);
-  const bool is_number = *text >= '0' && *text <= '9' && *end == '\0' && isfinite(*out);
-  return is_number ? TOOL_DONE : tool_fail("--seconds must be a number such as 10 or 0.5, not '%s'", text);
+  if (text == NULL || tool_seconds_parse(text, 0, DBL_MAX, out)) return TOOL_DONE;
+  return tool_fail("--seconds must be a number such as 10 or 0.5, not '%s'", text);
 }
 
 // Reads the number of an option; `out` is unchanged if it is not given.

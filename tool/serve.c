@@ -36,14 +36,15 @@
 #define HEADER_BYTES (16u << 10)  // of a request
 #define IDLE_S 20u                // without a byte
 #define CROWD (CONNECTIONS / 2)   // from so many connections on, others may be waiting for one
-#define HURRY_S 2                 // then, from the connection to the end of the request
-#define REQUEST_S 10              // from the connection to the end of the request
-#define ANSWER_S 600              // from there to the end of the answer: a page through a slow tunnel
+#define HURRY 5                   // then, patience is divided by it
+#define LOOKS 10                  // for slow clients, as long as patience lasts
+#define ANSWER_S 600              // from the request to the end of the answer: a page through a slow tunnel
 #define LEAST_DEFLATED 1024u      // shorter answers are sent as they are
 
 struct tool_serve {
   int listener;
   uint16_t port;
+  double patience_s;  // from the connection to the end of the request
   char token[TOKEN_TEXT];
   char address[96];
   char hosts[2][32];            // that a request may name
@@ -64,7 +65,7 @@ typedef struct serve_guest {
   tide__link link;
   int socket;
   bool has_asked;
-  time_t since;  // it is connected, or has asked; by the monotonic clock
+  double since_s;  // it is connected, or has asked; by the monotonic clock
 } serve_guest;
 
 struct tool_serve_request {
@@ -112,8 +113,9 @@ static void names_make(tool_serve* serve) {
   (void)snprintf(serve->address, sizeof serve->address, "%s/%s/", serve->origins[0], serve->token);
 }
 
-int tool_serve_open(uint16_t port, tool_serve** out) {
+int tool_serve_open(uint16_t port, double patience_s, tool_serve** out) {
   tool_serve* const serve = tool_alloc(1, sizeof *serve);
+  serve->patience_s = patience_s;
   tide__list_init(&serve->guests);
   (void)pthread_mutex_init(&serve->lock, NULL);
   int status = port_take(serve, port);
@@ -270,10 +272,10 @@ bool tool_serve_number(const tool_serve_request* request, const char* name, uint
 // ---------------------------------------------------------------------------------------------------
 // Connections
 
-static time_t now_s(void) {
+static double now_s(void) {
   struct timespec now;
   (void)clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec;
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 static void guest_begin(tool_serve* serve, struct MHD_Connection* connection, void** out) {
@@ -281,7 +283,7 @@ static void guest_begin(tool_serve* serve, struct MHD_Connection* connection, vo
       MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
   serve_guest* const guest = tool_alloc(1, sizeof *guest);
   guest->socket = info != NULL ? info->connect_fd : -1;
-  guest->since = now_s();
+  guest->since_s = now_s();
   *out = guest;
   (void)pthread_mutex_lock(&serve->lock);
   tide__list_append(&serve->guests, &guest->link);
@@ -314,19 +316,19 @@ static void guest_asks(tool_serve* serve, struct MHD_Connection* connection) {
   if (guest == NULL) return;
   (void)pthread_mutex_lock(&serve->lock);
   guest->has_asked = true;
-  guest->since = now_s();
+  guest->since_s = now_s();
   (void)pthread_mutex_unlock(&serve->lock);
 }
 
 // Ends those that took too long. Their sockets are still open, because they are in the list.
 static void guests_end(tool_serve* serve) {
   (void)pthread_mutex_lock(&serve->lock);
-  const time_t now = now_s();
-  const int patience_s = serve->guest_count < CROWD ? REQUEST_S : HURRY_S;
+  const double now = now_s();
+  const double patience_s = serve->guest_count < CROWD ? serve->patience_s : serve->patience_s / HURRY;
   TIDE_LIST_EACH(link, &serve->guests) {
     const serve_guest* const guest = TIDE_OWNER(link, serve_guest, link);
-    const int allowed_s = guest->has_asked ? ANSWER_S : patience_s;
-    if (now - guest->since >= allowed_s && guest->socket >= 0) (void)shutdown(guest->socket, SHUT_RDWR);
+    const double allowed_s = guest->has_asked ? ANSWER_S : patience_s;
+    if (now - guest->since_s >= allowed_s && guest->socket >= 0) (void)shutdown(guest->socket, SHUT_RDWR);
   }
   (void)pthread_mutex_unlock(&serve->lock);
 }
@@ -386,8 +388,9 @@ int tool_serve_start(tool_serve* serve, const tool_serve_site* site) {
 }
 
 void tool_serve_wait(tool_serve* serve) {
-  const struct timespec second = { .tv_sec = 1 };
-  while (sigtimedwait(&serve->signals, NULL, &second) < 0) guests_end(serve);
+  const double rest_s = serve->patience_s / LOOKS;
+  const struct timespec rest = { (time_t)rest_s, (long)(fmod(rest_s, 1) * 1e9) };
+  while (sigtimedwait(&serve->signals, NULL, &rest) < 0) guests_end(serve);
 }
 
 void tool_serve_close(tool_serve* serve) {
@@ -402,8 +405,9 @@ void tool_serve_close(tool_serve* serve) {
 
 #else
 
-int tool_serve_open(uint16_t port, tool_serve** out) {
+int tool_serve_open(uint16_t port, double patience_s, tool_serve** out) {
   (void)port;
+  (void)patience_s;
   (void)out;
   return tool_fail("--serve needs libmicrohttpd, without which this program was built");
 }

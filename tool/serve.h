@@ -30,9 +30,12 @@ typedef struct tool_serve_site {
   const void* user;
 } tool_serve_site;
 
+// How long a client may take from its connection to the end of its request, unless it is said otherwise.
+#define TOOL_SERVE_PATIENCE_S 10
+
 // Takes a port of 127.0.0.1, any free one for 0, without accepting connections yet. On failure it prints why
 // and returns TOOL_USAGE.
-int tool_serve_open(uint16_t port, tool_serve** out);
+int tool_serve_open(uint16_t port, double patience_s, tool_serve** out);
 // "http://127.0.0.1:PORT/TOKEN/"
 const char* tool_serve_address(const tool_serve* serve);
 // Accepts connections. They are answered by other threads from here on.

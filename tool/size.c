@@ -128,3 +128,10 @@ bool tool_number_parse(const char* text, uint64_t most, uint64_t* out) {
   *out = is_number ? number : 0;
   return is_number;
 }
+
+bool tool_seconds_parse(const char* text, double least, double most, double* out) {
+  char* end = NULL;
+  *out = strtod(text, &end);
+  const bool has_digit = *text == '.' || (*text >= '0' && *text <= '9');  // neither a sign nor a word
+  return has_digit && end != text && *end == '\0' && *out >= least && *out <= most;
+}

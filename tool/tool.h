@@ -29,12 +29,13 @@
 
 typedef struct tool_call tool_call;
 
-// An option of a verb. `value` names its argument in the help ("SIZE"); NULL if it takes none.
+// An option of a verb. `value` names its argument in the help ("SIZE"); NULL if it takes none. One without a
+// text is hidden: only the manual has it, neither the help nor completion.
 typedef struct tool_option {
   const char* name;  // without "--"
   char letter;       // of the short form; 0: none
   const char* value;
-  const char* text;
+  const char* text;  // NULL: hidden
 } tool_option;
 
 // A verb, with everything that its help, the list of verbs and shell completion need.
@@ -134,6 +135,8 @@ const char* tool_size_text(uint64_t bytes, char out[TOOL_SIZE_TEXT]);
 void tool_size_pair(uint64_t a, uint64_t b, char out_a[TOOL_SIZE_TEXT], char out_b[TOOL_SIZE_TEXT]);
 // Parses a whole number in decimal digits of at most `most`.
 bool tool_number_parse(const char* text, uint64_t most, uint64_t* out);
+// Parses a decimal number of seconds from `least` to `most`.
+bool tool_seconds_parse(const char* text, double least, double most, double* out);
 // A share as percent with one decimal: "62.0 %". Only a whole is "100.0 %", and only nothing is "0.0 %".
 #define TOOL_SHARE_TEXT 32
 const char* tool_share_text(double share, char out[TOOL_SHARE_TEXT]);

@@ -331,13 +331,6 @@ static int list_print(const tool_call* call, top_list* list) {
   return status == TOOL_DONE && !pids_are_found(list) ? TOOL_NO : status;
 }
 
-static bool interval_parse(const char* text, double* out) {
-  char* end = NULL;
-  if (text == NULL) return true;
-  *out = strtod(text, &end);
-  return end != text && *end == '\0' && *out >= INTERVAL_LEAST_S && *out <= INTERVAL_MOST_S;
-}
-
 static int call_check(const tool_call* call, double* interval_s) {
   const char* const interval = tool_option_value(call, "interval");
   uint64_t pid = 0;
@@ -345,7 +338,7 @@ static int call_check(const tool_call* call, double* interval_s) {
     if (!tool_number_parse(call->operands[i], INT64_MAX, &pid) || pid == 0)
       return tool_fail("'%s' is not a process id", call->operands[i]);
   }
-  if (!interval_parse(interval, interval_s))
+  if (interval != NULL && !tool_seconds_parse(interval, INTERVAL_LEAST_S, INTERVAL_MOST_S, interval_s))
     return tool_fail("--interval must be between 0.1 and 3600 seconds, not '%s'", interval);
   if (call->is_json && tool_option_value(call, "prometheus") != NULL)
     return tool_fail("--json and --prometheus cannot be combined");

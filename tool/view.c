@@ -10,6 +10,8 @@
 
 #define PAGE_BYTES ((uint64_t)48 << 20)  // of a page, unless --page-size says otherwise
 #define PORT_LEAST 1024u                 // those below are the system's
+#define PATIENCE_LEAST_S 0.1
+#define PATIENCE_MOST_S 20.0
 
 // ---------------------------------------------------------------------------------------------------
 // One file
@@ -180,6 +182,7 @@ static int path_check(const tool_call* call, const char* path, bool is_served) {
     return tool_fail("-o writes a page and --serve shows one: choose one of them");
   if (is_served) return TOOL_DONE;
   if (tool_option_value(call, "port") != NULL) return tool_fail("--port is for --serve");
+  if (tool_option_value(call, "patience") != NULL) return tool_fail("--patience is for --serve");
   if (path == NULL)
     return tool_fail("where to? -o names the page, such as -o page.html; --serve shows it at once");
   if (*path == '\0') return tool_fail("-o needs the name of a file");
@@ -200,10 +203,14 @@ static int size_parse(const tool_call* call, uint64_t* out) {
 // The port is taken before files are read, so that a port in use is known at once.
 static int serve_open(const tool_call* call, tool_serve** out) {
   const char* const text = tool_option_value(call, "port");
+  const char* const patience = tool_option_value(call, "patience");
   uint64_t port = 0;
+  double patience_s = TOOL_SERVE_PATIENCE_S;
   if (text != NULL && (!tool_number_parse(text, UINT16_MAX, &port) || port < PORT_LEAST))
     return tool_fail("--port must be a number from %u to 65535, not '%s'", PORT_LEAST, text);
-  return tool_serve_open((uint16_t)port, out);
+  if (patience != NULL && !tool_seconds_parse(patience, PATIENCE_LEAST_S, PATIENCE_MOST_S, &patience_s))
+    return tool_fail("--patience must be between 0.1 and 20 seconds, not '%s'", patience);
+  return tool_serve_open((uint16_t)port, patience_s, out);
 }
 
 static int page_fit(tool_view_page* page, uint64_t most) {
@@ -250,6 +257,7 @@ static const tool_option view_options[] = {
     "show the page at an address of this computer instead, with every block of a recording that does not fit "
     "a page, until Ctrl-C" },
   { "port", 0, "PORT", "the port of the address (default: any free one)" },
+  { "patience", 0, "SECONDS", NULL },  // for tests, which cannot wait long
   TOOL_STEP_OPTION,
   { NULL, 0, NULL, NULL },
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A process that is a member of a ledger, for tests/tool/run-ledger:
+// A process that is a member of a ledger, for tests/tool/test_ledger.py:
 //
 //   quota_member LEDGER TOTAL GUARANTEE LIMIT PRIORITY WAIT_MS NAME
 //

@@ -2,8 +2,8 @@
 # Copyright the Tidemark authors
 """Recordings that try to break a page of `tidemark view`, and what every page must keep to.
 
-Texts that would be markup or script, entries that contradict each other, damaged bytes. tests/tool/view reads the pages of
-such recordings, and tests/page/hostile opens them in a browser.
+Texts that would be markup or script, entries that contradict each other, damaged bytes. tests/tool/test_view.py reads the
+pages of such recordings, and tests/page/hostile opens them in a browser.
 """
 from __future__ import annotations
 

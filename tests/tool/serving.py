@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import http.client
 import os
+import pathlib
 import pickle
 import random
 import re
 import signal
 import subprocess
+import sys
 import urllib.parse
-from typing import Any
+from typing import Any, Self
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import harness
 
 BASE = 0x7F0000000000
 SEGMENT = 64 << 20
@@ -27,17 +32,18 @@ FRAMES = [[{"filename": f"/home/u/{file}.py", "line": line, "name": name}, {"fil
 
 class Server:
     def __init__(self, program: str, *words: str) -> None:
-        self.process = subprocess.Popen([program, "view", *words, "--serve"], stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.words = words
+        self.process = harness.start("view", *words, "--serve", program=program, stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert self.process.stdout is not None
-        self.address = self.process.stdout.readline().strip()
+        self.address = self.process.stdout.readline().decode().strip()
         parts = urllib.parse.urlsplit(self.address)
         self.host, self.path, self.port = parts.netloc, parts.path, parts.port or 0
         self.output = ""
         if self.port == 0:
             raise AssertionError(f"no address: {self.address!r}, {self.stop()}, {self.output!r}")
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -47,8 +53,7 @@ class Server:
         """Ends it, and gives its exit status; `output` gets everything else that it printed."""
         if self.process.returncode is None:
             self.process.send_signal(number)
-            out, error = self.process.communicate()
-            self.output = out + error
+            self.output = b"".join(self.process.communicate()).decode()
         return self.process.returncode
 
     def get(self, path: str = "", method: str = "GET", headers: dict[str, str | None] | None = None,
@@ -129,8 +134,7 @@ def save(path: str, *traces: list[dict[str, Any]]) -> str:
 
 def least_size(program: str, *words: str) -> int:
     """The bytes, rounded up to KiB, of a page without any block."""
-    done = subprocess.run([program, "view", *words, "-o", os.devnull, "--page-size", "1KiB"], capture_output=True,
-                          text=True, check=False)
-    found = re.search(r"needs ([\d.]+) ([KM])iB", done.stderr)
-    assert found is not None, done.stderr
+    answer = harness.run("view", *words, "-o", os.devnull, "--page-size", "1KiB", program=program)
+    found = re.search(r"needs ([\d.]+) ([KM])iB", answer.err)
+    assert found is not None, answer.err
     return round(float(found[1]) * (1 if found[2] == "K" else 1024)) + 1

@@ -48,7 +48,7 @@ class Reader(HTMLParser):
     def handle_comment(self, data: str) -> None:
         self.others.append(data)
 
-    handle_entityref = handle_charref = handle_pi = unknown_decl = handle_comment
+    handle_entityref = handle_charref = handle_pi = unknown_decl = handle_comment  # type: ignore[assignment]
 
 
 def columns_of(data: bytes) -> list[list[int]]:
@@ -151,8 +151,8 @@ class Device:
 
     def blocks_of(self, columns: list[list[int]], level: int = -1) -> list[Block]:
         begin, life, wait, lane, offset, size, *rest = columns
-        return [Block(*row, level) for row in zip(sums(begin), life, wait, lane, [value * self.unit for value in offset],
-                                                  [value * self.unit for value in size], *rest)]
+        return [Block(*row) for row in zip(sums(begin), life, wait, lane, [value * self.unit for value in offset],
+                                           [value * self.unit for value in size], *rest, itertools.repeat(level))]
 
     def left_out_of(self, answer: bytes) -> tuple[int, list[Block] | None]:
         """How many left-out blocks an answer of --serve is about, and the blocks unless they are too many."""
@@ -224,6 +224,7 @@ class Page:
     def part(self, name: str) -> bytes:
         codec, size, letters = self.parts[name]
         data = base64.b64decode(letters, validate=True)
-        data = {"deflate": zlib.decompress, "none": bytes}[codec](data)
+        assert codec in ("deflate", "none"), (name, codec)
+        data = zlib.decompress(data) if codec == "deflate" else data
         assert len(data) == size, (name, len(data), size)
         return data

@@ -3,34 +3,29 @@
 # Copyright the Tidemark authors
 """Tests the data in pages of `tidemark view`.
 
-    tests/tool/view [part of a name ...]
-
 view_page.py reads a page as docs/view.md describes it. The truth is tests/oracle/snapshot.py, which computes it from pickles
 without Tidemark, and what other verbs say. Recordings come from tests/data, from traces/ of TIDEMARK_DATA where that is, and
-from tests/oracle/generate.py with fixed seeds. TIDEMARK_BIN is the program; TIDE_TEST_SCALE as in tests/harness.py.
+from tests/oracle/generate.py with fixed seeds.
 """
 from __future__ import annotations
 
-import json
 import os
-import pickle
+import pathlib
 import random
 import re
 import sys
-import tempfile
-import time
-from typing import Any, Callable, Iterator
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "..", "oracle")]
-sys.dont_write_bytecode = True
-import command  # noqa: E402
-import generate  # noqa: E402
-import snapshot as reference  # noqa: E402
-import view_page  # noqa: E402
-from hostile import bytes_of, damaged, hostile_recordings, page_is_safe  # noqa: E402
-from command import Skip, ask, check, equal, run  # noqa: E402
-from lives import Lives, rows_of  # noqa: E402
+sys.path.extend(str(pathlib.Path(__file__).resolve().parents[1] / part) for part in ("", "oracle"))
+import command
+import generate
+import harness
+import snapshot as reference
+import view_page
+from command import ask, dumped
+from harness import check, equal, run, scaled, some
+from hostile import bytes_of, damaged, hostile_recordings, page_is_safe
+from lives import Lives, rows_of
+from verbs import recording, write
 
 MIB = 1 << 20
 CURVES = {"reserved": "reserved", "allocated": "allocated_blocks", "active": "active", "requested": "requested"}
@@ -38,17 +33,14 @@ LEVELS = 21
 
 
 def saved(folder: str, name: str, data: bytes) -> str:
-    path = os.path.join(folder, name)
-    with open(path, "wb") as file:
-        file.write(data)
-    return path
+    return write(os.path.join(folder, name), data)
 
 
 def view(folder: str, *words: str, warns: bool = False) -> view_page.Page:
     path = os.path.join(folder, "page.html")
-    done = run("view", *words, "-o", path, "--json")
-    check(done.returncode == 0 and (done.stderr != "") == warns, f"view {words}: {done.returncode}, {done.stderr!r}")
-    said = json.loads(done.stdout)
+    answer = run("view", *words, "-o", path, "--json")
+    check(answer.status == 0 and (answer.err != "") == warns, f"view {words}: {answer.status}, {answer.err!r}")
+    said = answer.json()
     data = bytes_of(path)
     equal((said["bytes"], said["page"]), (len(data), path), f"view {words}")
     page = view_page.Page(data)
@@ -120,8 +112,7 @@ def overview_is_right(device: view_page.Device, series: dict[str, list[int]], na
 def others_are_right(device: view_page.Device, entries: list[reference.Entry], name: str) -> None:
     names = {"snapshot": 7, "oom": 8, "user_defined": 9}
     at, action, size, *_ = device.columns("others")
-    truth = [(number, names[entry["action"]], entry["size"]) for number, entry in enumerate(entries)
-             if entry["action"] in names]
+    truth = [(number, names[entry["action"]], entry["size"]) for number, entry in enumerate(entries) if entry["action"] in names]
     equal(list(zip(view_page.sums(at), action, size)), truth, f"{name}: other entries")
     marks = [(mark["at"], mark["bytes"]) for mark in device.facts["marks"] if mark["kind"] == "oom"]
     equal(marks, [(number, size) for number, kind, size in truth if kind == 8][:1000], f"{name}: marks of refusals")
@@ -187,32 +178,30 @@ def page_is_right(folder: str, path: str, snapshot: command.Snapshot) -> view_pa
 
 
 def test_own_recordings(folder: str) -> None:
-    for path, snapshot in command.own_recordings(folder):
+    for path, snapshot in command.own_recordings(folder, 5):
         page_is_right(folder, path, snapshot)
 
 
 def test_shared_recordings(folder: str) -> None:
-    most = 40 << 10 if command.SCALE < 10 else 1 << 30
-    for path in command.shared_files():
-        if os.path.getsize(path) <= most:
-            page_is_right(folder, path, reference.load(path))
+    most = 40 << 10 if harness.SCALE < 10 else 1 << 30
+    for path in some(path for path in command.shared_files() if os.path.getsize(path) <= most):
+        page_is_right(folder, path, reference.load(path))
 
 
 def test_generated_recordings(folder: str) -> None:
     """Several devices, streams and pools; every third begins in the middle."""
-    for seed in range(command.count(12)):
+    for seed in command.numbers(12):
         snapshot = command.generated(seed)
-        page = page_is_right(folder, saved(folder, f"seed{seed}.pickle", command.dumped(snapshot)), snapshot)
+        page = page_is_right(folder, saved(folder, f"seed{seed}.pickle", dumped(snapshot)), snapshot)
         data = sum(1 for device, entries in enumerate(snapshot["device_traces"])
                    if entries or reference.segments_of(snapshot, device))
         equal(len(page.devices), data, f"seed {seed}: devices")
 
 
 def test_segments_have_their_pools_and_causes(folder: str) -> None:
-    causes = ("needed", "hole", "split", "event", "stream", "pool", "class", "passed", "unknown", "before",
-              "unparked")
+    causes = ("needed", "hole", "split", "event", "stream", "pool", "class", "passed", "unknown", "before", "unparked")
     for name in ("graphs", "events", "pools", "tags/turns"):
-        path = os.path.join(command.DATA, f"{name}.tide")
+        path = recording(name)
         device = view(folder, path).devices[0]
         report = ask("report", path)
         at = report["peak_reserved_entry"] + 1
@@ -244,8 +233,8 @@ def parked_bytes(entries: list[reference.Entry]) -> list[int]:
 
 
 def test_parked_memory_and_tags(folder: str) -> None:
-    path, pickled = os.path.join(command.DATA, "tags", "turns.tide"), os.path.join(folder, "turns.pickle")
-    equal(run("convert", path, pickled).returncode, 0, "converting")
+    path, pickled = recording("tags/turns"), os.path.join(folder, "turns.pickle")
+    run("convert", path, pickled).works()
     snapshot = reference.load(pickled)
     device = view(folder, path).devices[0]
     behind = device.entries + 1
@@ -267,7 +256,7 @@ def test_parked_memory_and_tags(folder: str) -> None:
 def test_a_file_without_entries_shows_its_final_state(folder: str) -> None:
     snapshot = generate.recording(random.Random(5), generate.Kind(steps=60))
     final = {**snapshot, "device_traces": []}
-    device = view(folder, saved(folder, "final.pickle", command.dumped(final))).devices[0]
+    device = view(folder, saved(folder, "final.pickle", dumped(final))).devices[0]
     want = reference.Run(snapshot).totals
     series = device.series()
     equal({key: values for key, values in series.items()},
@@ -279,7 +268,7 @@ def test_only_requests(folder: str) -> None:
     """Reserved memory is unknown; blocks are shown all the same."""
     snapshot = generate.recording(random.Random(6), generate.Kind(steps=60))
     entries = [entry for entry in snapshot["device_traces"][0] if not entry["action"].startswith("segment_")]
-    path = saved(folder, "requests.pickle", command.dumped({**snapshot, "device_traces": [entries], "segments": []}))
+    path = saved(folder, "requests.pickle", dumped({**snapshot, "device_traces": [entries], "segments": []}))
     device = view(folder, path).devices[0]
     equal((device.facts["has_segments"], device.facts["peaks"]["reserved"]), (False, None), "reserved memory")
     check(all(segment.flags & 8 for segment in device.segments), "all segments are invented")
@@ -295,18 +284,18 @@ def test_only_requests(folder: str) -> None:
 
 
 def test_the_end_of_a_file_may_be_missing(folder: str) -> None:
-    data = bytes_of(os.path.join(command.DATA, "resnet_stacks.tide"))
+    data = bytes_of(recording("resnet_stacks"))
     for share in (0.7, 0.9, 0.99):
         cut = saved(folder, "cut.tide", data[: int(len(data) * share)])
         device = view(folder, cut, warns=True).devices[0]
-        info = json.loads(run("info", cut, "--json").stdout)
+        info = run("info", cut, "--json").json()
         equal((device.facts["is_cut"], device.entries), (True, info["devices"][0]["entries"]), f"cut at {share}")
         peaks_are_sums(device, f"cut at {share}")
 
 
 def test_entries_of_all_files_and_devices(folder: str) -> None:
     seeds = (1, 4, 7)
-    paths = [saved(folder, f"rank{seed}.pickle", command.dumped(command.generated(seed))) for seed in seeds]
+    paths = [saved(folder, f"rank{seed}.pickle", dumped(command.generated(seed))) for seed in seeds]
     page = view(folder, *paths)
     equal([file["name"] for file in page.facts["files"]], paths, "names of files")
     device = 0
@@ -327,7 +316,7 @@ def test_entries_of_all_files_and_devices(folder: str) -> None:
 
 def test_settings_are_replayed(folder: str) -> None:
     for name in ("gnn_retry", "resnet_stacks", "expand"):
-        path = os.path.join(command.DATA, f"{name}.tide")
+        path = recording(name)
         device = view(folder, path).devices[0]
         rows, report = device.facts["whatif"], device.facts["report"]
         check(2 <= len(rows) <= 6 and rows[0]["is_recorded"], f"{name}: {len(rows)} settings")
@@ -355,7 +344,7 @@ def settings_repeat_the_recording(device: view_page.Device, name: str) -> None:
 def test_marks_say_why_memory_was_given_back(folder: str) -> None:
     kinds = {"gnn_retry": {"flush"}, "graphs": {"empty_cache"}}
     for name, want in kinds.items():
-        device = view(folder, os.path.join(command.DATA, f"{name}.tide")).devices[0]
+        device = view(folder, recording(name)).devices[0]
         marks = [mark for mark in device.facts["marks"] if mark["kind"] != "snapshot"]
         check(want <= {mark["kind"] for mark in marks}, f"{name}: {marks}")
         behind, ends = device.entries + 1, dict[int, int]()
@@ -373,7 +362,7 @@ def test_bands_are_annotations_and_steps(folder: str) -> None:
                    [(times[end], "END", name) for name, _, end in marks if end is not None])
     snapshot["external_annotations"] = [{"name": name, "stage": stage, "time_us": time, "device": 0}
                                         for time, stage, name in notes]
-    device = view(folder, saved(folder, "bands.pickle", command.dumped(snapshot)), "--step", "50").devices[0]
+    device = view(folder, saved(folder, "bands.pickle", dumped(snapshot)), "--step", "50").devices[0]
     bands = device.facts["bands"]
     want = [(name, sum(time < times[begin] for time in times),
              len(times) if end is None else sum(time < times[end] for time in times)) for name, begin, end in marks]
@@ -390,7 +379,7 @@ def test_annotations_of_every_device(folder: str) -> None:
     devices: dict[str, dict[str, int]] = {"none": {}, "negative": {"device": -1}, "first": {"device": 0}, "second": {"device": 1}}
     snapshot["external_annotations"] = [{"name": name, "stage": stage, "time_us": times[at], **on} for stage, at in
                                         (("START", 2), ("END", -3)) for name, on in devices.items()]
-    page = view(folder, saved(folder, "devices.pickle", command.dumped(snapshot)))
+    page = view(folder, saved(folder, "devices.pickle", dumped(snapshot)))
     for device, own in zip(page.devices, ("first", "second")):
         got = [band["name"] for band in device.facts["bands"] if band["kind"] == "annotation"]
         equal(sorted(got), sorted(("none", "negative", own)), f"annotations of device {device.facts['device']}")
@@ -430,11 +419,11 @@ def noise(rng: random.Random, count: int) -> command.Snapshot:
 
 
 def test_a_small_page_leaves_out_short_lives(folder: str) -> None:
-    path = saved(folder, "long.pickle", command.dumped(noise(random.Random(9), 20_000)))
+    path = saved(folder, "long.pickle", dumped(noise(random.Random(9), 20_000)))
     whole = view(folder, path)
     series = whole.devices[0].series()
     letters = sum(len(letters) for name, (_, _, letters) in whole.parts.items() if "-blocks-" in name)
-    for share in (0.3, 0.5, 0.7):
+    for share in some((0.3, 0.5, 0.7), 3):
         most = len(whole.data) - int(share * letters)
         said = ask("view", path, "-o", os.path.join(folder, "small.html"), "--page-size", f"{most}B")
         data = bytes_of(os.path.join(folder, "small.html"))
@@ -461,33 +450,32 @@ def fine_curves_are_right(device: view_page.Device, series: dict[str, list[int]]
 
 
 def test_a_page_that_cannot_be_small_is_refused(folder: str) -> None:
-    path, out = os.path.join(command.DATA, "gnn_retry.tide"), os.path.join(folder, "page.html")
-    done = run("view", path, "-o", out, "--page-size", "2KiB")
-    check(done.returncode == 2 and "even without blocks" in done.stderr, f"status {done.returncode}: {done.stderr}")
+    path, out = recording("gnn_retry"), os.path.join(folder, "page.html")
+    run("view", path, "-o", out, "--page-size", "2KiB").fails("even without blocks")
     check(not os.path.exists(out), "no page is written")
 
 
 def test_a_hundred_thousand_entries_need_less_than_3_MB(folder: str) -> None:
     snapshot = loop(random.Random(10), 100_000, generate.Kind(steps=1500, has_stacks=True, streams=2))
     entries = snapshot["device_traces"][0]
-    path = saved(folder, "many.pickle", command.dumped(snapshot))
+    path = saved(folder, "many.pickle", dumped(snapshot))
     page = view(folder, path)
     equal((page.devices[0].facts["left_out"], page.devices[0].entries), (None, len(entries)), "all is there")
     check(len(page.data) < 3_000_000, f"{len(page.data)} bytes")
 
 
 def test_the_same_input_gives_the_same_bytes(folder: str) -> None:
-    paths = [os.path.join(command.DATA, f"{name}.tide") for name in ("gnn_retry", "resnet_stacks")]
-    check(view(folder, *paths).data == view(folder, *paths).data, "two pages of the same files differ")
-    done = command.subprocess.run([command.PROGRAM, "view", *paths, "-o", "-"], capture_output=True, timeout=600)
-    check(done.stdout == view(folder, *paths).data, "the page on standard output differs")
+    paths = [recording(name) for name in ("gnn_retry", "resnet_stacks")]
+    page = view(folder, *paths).data
+    check(view(folder, *paths).data == page, "two pages of the same files differ")
+    check(run("view", *paths, "-o", "-").works().bytes == page, "the page on standard output differs")
 
 
 # ---------------------------------------------------------------------------------------------------
 # Hostile recordings
 
 def test_texts_of_a_file_are_never_markup(folder: str) -> None:
-    for number, (text, data) in enumerate(hostile_recordings()):
+    for number, (text, data) in enumerate(some(hostile_recordings(), 3)):
         path = saved(folder, f"hostile{number}.pickle", data)
         page = view(folder, path)
         page_is_safe(page, repr(text))
@@ -500,7 +488,7 @@ def test_texts_of_a_file_are_never_markup(folder: str) -> None:
 
 def test_names_of_files_are_never_markup(folder: str) -> None:
     for text in ("<img src=x onerror=alert(1)>", "a&b<script>.pickle", "\u2028\u202e\x1b[1m", '"\'`'):
-        path = saved(folder, text.replace("/", "_"), bytes_of(os.path.join(command.DATA, "expand.tide")))
+        path = saved(folder, text.replace("/", "_"), bytes_of(recording("expand")))
         page = view(folder, path)
         page_is_safe(page, repr(text))
         equal(page.facts["files"][0]["name"], path, "the name of the file")
@@ -508,7 +496,7 @@ def test_names_of_files_are_never_markup(folder: str) -> None:
 
 def test_pages_of_recordings_are_safe(folder: str) -> None:
     for name in ("gnn_retry", "resnet_stacks", "graphs"):
-        page_is_safe(view(folder, os.path.join(command.DATA, f"{name}.tide")), name)
+        page_is_safe(view(folder, recording(name)), name)
 
 
 def peaks_are_sums(device: view_page.Device, name: str) -> None:
@@ -525,9 +513,9 @@ def peaks_are_sums(device: view_page.Device, name: str) -> None:
 
 
 def test_contradictions_make_a_page(folder: str) -> None:
-    for seed in range(command.count(20)):
+    for seed in command.numbers(20):
         snapshot = damaged(random.Random(seed), command.generated(seed))
-        page = view(folder, saved(folder, "odd.pickle", command.dumped(snapshot)))
+        page = view(folder, saved(folder, "odd.pickle", dumped(snapshot)))
         page_is_safe(page, f"seed {seed}")
         for device in page.devices:
             peaks_are_sums(device, f"seed {seed}, device {device.facts['device']}")
@@ -535,16 +523,16 @@ def test_contradictions_make_a_page(folder: str) -> None:
 
 def test_damaged_bytes_make_a_page_or_an_error(folder: str) -> None:
     rng, pages = random.Random(12), 0
-    for seed in range(max(12, command.count(20))):
-        data = bytearray(command.dumped(command.generated(seed), 2 + seed % 3))
+    for seed in range(scaled(20, 12)):
+        data = bytearray(dumped(command.generated(seed), 2 + seed % 3))
         for _ in range(rng.randrange(1, 12)):
             data[rng.randrange(len(data))] = rng.randrange(256)
         path = saved(folder, "damaged.pickle", bytes(data))
         out = os.path.join(folder, "damaged.html")
-        done = run("view", path, "-o", out)
-        check(done.returncode in (0, 2), f"seed {seed}: status {done.returncode}: {done.stderr}")
-        equal(os.path.exists(out), done.returncode == 0, f"seed {seed}: there is a page")
-        if done.returncode == 0:
+        answer = run("view", path, "-o", out)
+        check(answer.status in (0, 2), f"seed {seed}: status {answer.status}: {answer.err}")
+        equal(os.path.exists(out), answer.status == 0, f"seed {seed}: there is a page")
+        if answer.status == 0:
             pages += 1
             page = view_page.Page(bytes_of(out))
             page_is_safe(page, f"damaged {seed}")
@@ -559,61 +547,34 @@ def test_damaged_bytes_make_a_page_or_an_error(folder: str) -> None:
 
 
 def test_errors(folder: str) -> None:
-    recording = os.path.join(command.DATA, "expand.tide")
-    copy = saved(folder, "copy.tide", bytes_of(recording))
-    empty = saved(folder, "empty.pickle", command.dumped({"segments": [], "device_traces": [[]]}))
+    path = recording("expand")
+    copy = saved(folder, "copy.tide", bytes_of(path))
+    empty = saved(folder, "empty.pickle", dumped({"segments": [], "device_traces": [[]]}))
     out = os.path.join(folder, "page.html")
     cases = [
-        (("view", recording), "-o names the page"),
-        (("view", recording, "-o", ""), "name of a file"),
+        (("view", path), "-o names the page"),
+        (("view", path, "-o", ""), "name of a file"),
         (("view", copy, "-o", copy), "would replace a recording"),
-        (("view", recording, "-o", os.path.join(folder, "nowhere", "page.html")), "No such file"),
-        (("view", recording, "-o", folder), "is a directory"),
-        (("view", recording, "-o", "/dev/full"), "No space left"),
+        (("view", path, "-o", os.path.join(folder, "nowhere", "page.html")), "No such file"),
+        (("view", path, "-o", folder), "is a directory"),
+        (("view", path, "-o", "/dev/full"), "No space left"),
         (("view", empty, "-o", out), "neither entries nor segments"),
         (("view", os.path.join(folder, "missing"), "-o", out), "missing"),
-        (("view", recording, "-o", out, "--page-size", "many"), "--page-size"),
-        (("view", recording, "-o", out, "--step", ""), "--step"),
+        (("view", path, "-o", out, "--page-size", "many"), "--page-size"),
+        (("view", path, "-o", out, "--step", ""), "--step"),
         (("view", "-o", out), "missing operand"),
     ]
     for words, text in cases:
-        done = run(*words)
-        check(done.returncode == 2 and text in done.stderr, f"{words}: {done.returncode}: {done.stderr}")
-        check(done.stdout == "" and not os.path.exists(out), f"{words}: prints or writes something")
-    equal(bytes_of(copy), bytes_of(recording), "the recording")
+        run(*words).fails(text)
+        check(not os.path.exists(out), f"{words}: writes something")
+    equal(bytes_of(copy), bytes_of(path), "the recording")
 
 
 def test_text_of_the_command(folder: str) -> None:
     out = os.path.join(folder, "page.html")
-    done = run("view", os.path.join(command.DATA, "expand.tide"), "-o", out)
-    equal(done.returncode, 0, "status")
-    check(re.fullmatch(r"\S+page\.html: [0-9.]+ KiB, with [0-9]+ entries of 1\s+recording\.\n", done.stdout) is not None,
-          f"it says {done.stdout!r}")
-
-
-# ---------------------------------------------------------------------------------------------------
-
-
-def main(parts: list[str]) -> int:
-    tests: list[tuple[str, Callable[[str], None]]] = [(name, value) for name, value in list(globals().items())
-                                                      if name.startswith("test_")]
-    counts = {"ok": 0, "FAILED": 0, "skipped": 0}
-    for name, test in tests:
-        if parts and not any(part in name for part in parts):
-            continue
-        began, text, result = time.monotonic(), "", "ok"
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(folder)
-            except Skip as reason:
-                result, text = "skipped", f": {reason}"
-            except Exception as error:  # whatever it is, the next test is run
-                result, text = "FAILED", f": {type(error).__name__}: {str(error)[:2000]}"
-        counts[result] += 1
-        print(f"{result} {name[5:]} ({1000 * (time.monotonic() - began):.0f} ms){text}", flush=True)
-    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped")
-    return 1 if counts["FAILED"] else 0
+    said = run("view", recording("expand"), "-o", out).works().out
+    check(re.fullmatch(r"\S+page\.html: [0-9.]+ KiB, with [0-9]+ entries of 1\s+recording\.\n", said), f"it says {said!r}")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    harness.main()

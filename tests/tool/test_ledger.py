@@ -3,86 +3,49 @@
 # Copyright the Tidemark authors
 """Tests `tidemark ledger`, and what `tidemark top` shows of ledgers, with real processes that are members.
 
-    tests/tool/run-ledger [part of a name ...]
-
-TIDEMARK_BIN is the program, TIDEMARK_MEMBER the program of tests/quota/member.c. The truth comes from what the tests
-tell those processes to take. Tests wait for what is to happen, never for a time.
+They are those of tests/quota/member.c. The truth comes from what the tests tell them to take.
 """
-import json, os, pty, re, signal, subprocess, sys, tempfile, time
+import os
+import pathlib
+import re
+import signal
+import sys
 
-PROGRAM = os.environ["TIDEMARK_BIN"]
-SOURCE = os.environ.get("TIDEMARK_SOURCE") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-MEMBER = os.environ["TIDEMARK_MEMBER"]
-HANGS_S = 300
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import harness
+from harness import check, equal
+from peers import Peer, wait_until
+from verbs import section_of
+
 GIB = 1 << 30
 
 
-def check(condition, text):
-    if not condition:
-        raise AssertionError(text)
+def run(*words, **more):
+    return harness.run(*words, **more).works().out
 
 
-def equal(got, want, text="it"):
-    check(got == want, f"{text} is {got!r}, not {want!r}")
-
-
-def run(*arguments, status=0):
-    done = subprocess.run([PROGRAM, *arguments], capture_output=True, timeout=HANGS_S)
-    out, err = done.stdout.decode(), done.stderr.decode()
-    equal(done.returncode, status, f"the status of {arguments} ({err!r})")
-    if status == 2:
-        check(err.startswith("tidemark ledger: ") and err.count("\n") == 1, f"the message is {err!r}")
-        check("quota_" not in err, f"{err!r} names a call")
-    return err if status == 2 else out
+def refused(*words, part=""):
+    answer = harness.run("ledger", *words)
+    answer.fails(part)
+    check(answer.err.startswith("tidemark ledger: ") and "quota_" not in answer.err, answer.err)
 
 
 def look(ledger):
-    return json.loads(run("ledger", "show", ledger, "--json"))
+    return harness.run("ledger", "show", ledger, "--json").works().json()
 
 
-def wait_until(condition, text):
-    end = time.monotonic() + HANGS_S
-    while not condition():
-        check(time.monotonic() < end, text)
-        time.sleep(0.001)
-
-
-class Member:
+class Member(Peer):
     def __init__(self, ledger, total=64 * GIB, guarantee=0, limit="none", priority=0, wait_ms=0, name="job"):
-        line = [MEMBER, ledger, total, guarantee, limit, priority, wait_ms, name]
-        self.child = subprocess.Popen([str(word) for word in line], text=True, stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE)
-        self.pid = self.child.pid
+        super().__init__("quota_member", ledger, total, guarantee, limit, priority, wait_ms, name)
         equal(self.hear(), ("TIDE_OK", 0), "the answer to joining")
 
     def hear(self):
-        status, held = self.child.stdout.readline().split()
+        status, held = self.line().split()
         return status, int(held)
 
-    def send(self, line):
-        self.child.stdin.write(line + "\n")
-        self.child.stdin.flush()
-
     def say(self, line):
-        self.send(line)
+        self.tell(line)
         return self.hear()
-
-    def __enter__(self):
-        return self
-
-    def stop(self):
-        os.kill(self.pid, signal.SIGSTOP)
-        os.waitpid(self.pid, os.WUNTRACED)  # all its threads have stopped
-
-    def __exit__(self, *_):
-        self.child.send_signal(signal.SIGCONT)
-        self.child.stdin.close()
-        self.child.stdout.close()
-        self.child.wait(HANGS_S)
-
-    def kill(self):
-        self.child.kill()
-        self.child.wait(HANGS_S)
 
 
 def row_of(said, pid):
@@ -133,11 +96,11 @@ def test_shares_are_set_at_run_time(folder):
         row = row_of(look(ledger), one.pid)
         equal((row["guarantee_bytes"], row["limit_bytes"], row["priority"]), (8 * GIB, None, -5))
         run("ledger", "set", ledger, "--pid", str(one.pid), "--limit", "10GiB")
-        wait_until(lambda: row_of(look(ledger), one.pid)["held_bytes"] == 10 * GIB, "it does not give way")
+        wait_until(lambda: row_of(look(ledger), one.pid)["held_bytes"] == 10 * GIB)
         run("ledger", "set", ledger, "--pid", str(one.pid), "--limit", "none")
         equal(one.say(f"take {20 * GIB}"), ("TIDE_OK", 30 * GIB))
         run("ledger", "set", ledger, "--total", "24GiB")
-        wait_until(lambda: row_of(look(ledger), one.pid)["held_bytes"] == 24 * GIB, "it does not give way")
+        wait_until(lambda: row_of(look(ledger), one.pid)["held_bytes"] == 24 * GIB)
         equal(other.say("take 4096")[0], "TIDE_ERR_NO_MEMORY")
 
 
@@ -146,12 +109,12 @@ def test_one_that_waits_is_shown_and_served(folder):
     with Member(ledger, name="a") as one, Member(ledger, wait_ms=120000, name="b") as other:
         equal(one.say(f"take {60 * GIB}"), ("TIDE_OK", 60 * GIB))
         one.stop()
-        other.send(f"take {10 * GIB}")
-        wait_until(lambda: row_of(look(ledger), other.pid)["wanted_bytes"] == 10 * GIB, "nobody waits")
+        other.tell(f"take {10 * GIB}")
+        wait_until(lambda: row_of(look(ledger), other.pid)["wanted_bytes"] == 10 * GIB)
         os.kill(one.pid, signal.SIGCONT)
         equal(other.hear(), ("TIDE_OK", 10 * GIB))
         equal(row_of(look(ledger), one.pid)["held_bytes"], 54 * GIB)
-        wait_until(lambda: row_of(look(ledger), one.pid)["given_bytes"] == 6 * GIB, "it does not count what it gave")
+        wait_until(lambda: row_of(look(ledger), one.pid)["given_bytes"] == 6 * GIB)
 
 
 def test_a_killed_member_is_gone(folder):
@@ -167,17 +130,17 @@ def test_a_killed_member_is_gone(folder):
 def test_ledgers_are_made_and_removed(folder):
     ledger = f"{folder}/gpu0"
     run("ledger", "make", ledger, "--total", "64GiB")
-    check("exists" in run("ledger", "make", ledger, "--total", "64GiB", status=2), "it is made twice")
+    refused("make", ledger, "--total", "64GiB", part="exists")
     with Member(ledger, total=GIB):
         equal(look(ledger)["ledgers"][0]["total_bytes"], 64 * GIB)
-        check("has members" in run("ledger", "remove", ledger, status=2), "it is removed")
-    equal(json.loads(run("ledger", "remove", ledger, "--json")), {"removed": ledger})
-    check("there is no ledger" in run("ledger", "show", ledger, status=2), "it is still there")
+        refused("remove", ledger, part="has members")
+    equal(harness.run("ledger", "remove", ledger, "--json").works().json(), {"removed": ledger})
+    refused("show", ledger, part="there is no ledger")
 
 
 def test_relative_paths(folder):
-    done = subprocess.run([PROGRAM, "ledger", "make", "./x", "--total", "1GiB", "--json"], capture_output=True, cwd=folder)
-    equal(json.loads(done.stdout)["ledgers"][0]["path"], f"{os.path.realpath(folder)}/x")
+    said = harness.run("ledger", "make", "./x", "--total", "1GiB", "--json", cwd=folder).works().json()
+    equal(said["ledgers"][0]["path"], f"{os.path.realpath(folder)}/x")
 
 
 def test_wrong_lines_are_refused_and_change_nothing(folder):
@@ -193,14 +156,14 @@ def test_wrong_lines_are_refused_and_change_nothing(folder):
                      ["set", ledger, "--pid", pid, "--limit", "3GiB"], ["show", ledger, "--total", "1GiB"],
                      ["set", ledger, "--total", "9GiB", "--pid", pid, "--limit", "9GiB"], ["show", "a b"],
                      ["show", ledger, "x"], ["show", "./nothing/x"]):
-            run("ledger", *line, status=2)
+            refused(*line)
         equal(look(ledger), before)
 
 
 def test_top_shows_ledgers(folder):
     with Member(f"{folder}/ledger-gpu7", name="trains") as one:
         one.say(f"take {2 * GIB}")
-        said = json.loads(run("top", "--json", "--folder", folder))
+        said = harness.run("top", "--json", "--folder", folder).works().json()
         equal([(row["ledger"], row["held_bytes"]) for row in said["ledgers"]], [("gpu7", 2 * GIB)])
         equal(row_of(said, one.pid)["name"], "trains")
         text = run("top", "--once", "--folder", folder)
@@ -221,27 +184,15 @@ def test_prometheus_has_ledgers(folder):
 def test_the_live_picture_shows_ledgers(folder):
     with Member(f"{folder}/ledger-gpu7", name="trains") as one:
         one.say(f"take {2 * GIB}")
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.execve(PROGRAM, [PROGRAM, "top", "--folder", folder], {**os.environ, "TERM": "xterm"})
-        seen = b""
-        while b"trains" not in seen:
-            seen += os.read(terminal, 65536)
-        os.write(terminal, b"q")
-        try:
-            while os.read(terminal, 65536):
-                pass
-        except OSError:  # the other end is closed
-            pass
-        equal(os.waitpid(pid, 0)[1], 0, "the status")
-        os.close(terminal)
-        check(b"gpu7" in seen and b"2.00 GiB" in seen, f"{seen}")
+        terminal = harness.Terminal("top", "--folder", folder)
+        terminal.wait_for("trains")
+        terminal.write(b"q")
+        terminal.end()
+        check("gpu7" in terminal.seen and "2.00 GiB" in terminal.seen, terminal.seen)
 
 
 def test_the_manual_names_all_keys(folder):
-    with open(os.path.join(SOURCE, "docs", "man", "tidemark.1")) as page:
-        section = page.read().split("\n.Ss ledger\n")[1].split("\n.Ss ")[0].split("\n.Sh ")[0]
-    named = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"^\.(?:It )?Li (.*)", section, re.M))))
+    named = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"^\.(?:It )?Li (.*)", section_of("ledger"), re.M))))
     with Member(f"{folder}/gpu0"):
         said = look(f"{folder}/gpu0")
         keys = set(said) | set(said["ledgers"][0]) | set(said["members"][0])
@@ -249,23 +200,5 @@ def test_the_manual_names_all_keys(folder):
         equal(sorted(word for word in named - keys if "_" in word), [], "keys that only the manual has")
 
 
-def main():
-    wanted = sys.argv[1:]
-    passed = failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("test_") or (wanted and not any(word in name for word in wanted)):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(folder)
-                passed += 1
-                print(f"ok   {name}")
-            except Exception as problem:  # any failure of a test is one
-                failed += 1
-                print(f"FAIL {name}: {type(problem).__name__}: {problem}")
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.main()
