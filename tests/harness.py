@@ -42,9 +42,9 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, ModuleType
 from typing import Any, NoReturn, TypeVar
 
+Case = TypeVar("Case")
 Test = Callable[..., None]
 Fixture = Callable[[], contextlib.AbstractContextManager[Any]]
-Case = TypeVar("Case")
 
 SOURCE = os.path.realpath(os.environ.get("TIDEMARK_SOURCE") or os.path.join(os.path.dirname(__file__), ".."))
 DATA = os.path.join(SOURCE, "tests", "data")
@@ -318,6 +318,45 @@ def explain(error: BaseException) -> str:
     return f"{places[0] if places else 'harness'}: {kind}{str(error)[:2000]}{callers}"
 
 
+class Report:
+    """Prints what became of each test, and counts. `command` runs one again, with its name behind, or `again`."""
+
+    def __init__(self, *command: str) -> None:
+        self.command = command
+        self.counts = {"ok": 0, "FAIL": 0, "skip": 0}
+        self.begin()
+        print(f"seed {SEED}, scale {SCALE:g}, tier {TIER}", flush=True)
+
+    def begin(self) -> None:
+        self.processor, self.clock = processor_s(), time.monotonic()
+
+    def add(self, result: str, name: str, text: str) -> None:
+        self.counts[result] += 1
+        print(f"{result:<4} {name}{text}", flush=True)
+
+    def ok(self, name: str) -> None:
+        processor, clock = processor_s() - self.processor, time.monotonic() - self.clock
+        self.add("ok", name, f" ({1000 * processor:.0f} ms of {1000 * clock:.0f} ms)")
+
+    def skip(self, name: str, reason: object) -> None:
+        self.add("skip", name, f": {reason}")
+
+    def fail(self, name: str, error: BaseException, again: str = "") -> None:
+        ours = {"TIDE_TEST_SEED": SEED} | {k: v for k, v in os.environ.items() if re.match("TIDE_TEST_|TIDEMARK_", k)}
+        settings = " ".join(f"{k}={shlex.quote(str(v))}" for k, v in ours.items())
+        self.add("FAIL", name, f": {explain(error)}\nto repeat: {settings} {shlex.join((*self.command, again or name))}")
+
+    def end(self) -> NoReturn:
+        print(f"{self.counts['ok']} passed, {self.counts['FAIL']} failed, {self.counts['skip']} skipped")
+        sys.exit(1 if self.counts["FAIL"] else 0 if self.counts["ok"] else 77)
+
+
+def skip_all(reason: str) -> NoReturn:
+    """Ends a script whose tests all need something that is not there."""
+    print(f"skip all: {reason}\n0 passed, 0 failed, 1 skipped")
+    sys.exit(77)
+
+
 def main(*modules: ModuleType, **fixtures: Fixture) -> NoReturn:
     """Runs the tests of the modules (of the script otherwise) in the order of their definition. A parameter of a test is the
     name of a fixture, whose context manager is entered for that test; `folder` is an empty folder."""
@@ -334,21 +373,14 @@ def main(*modules: ModuleType, **fixtures: Fixture) -> NoReturn:
     for number in signal.SIGQUIT, signal.SIGHUP, signal.SIGINT:  # ignored where this runs in the background
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     all_fixtures: dict[str, Fixture] = {"folder": tempfile.TemporaryDirectory, **fixtures}
-    counts = {"ok": 0, "FAIL": 0, "skip": 0}
-    print(f"seed {SEED}, scale {SCALE:g}, tier {TIER}", flush=True)
+    report = Report(sys.argv[0])
     for name, test, arguments in tests:
-        processor, clock = processor_s(), time.monotonic()
+        report.begin()
         try:
             call(test, arguments, all_fixtures)
-            result = "ok"
-            text = f" ({1000 * (processor_s() - processor):.0f} ms of {1000 * (time.monotonic() - clock):.0f} ms)"
+            report.ok(name)
         except Skip as reason:
-            result, text = "skip", f": {reason}"
+            report.skip(name, reason)
         except Exception as error:  # whatever it is, the next test is run
-            ours = {"TIDE_TEST_SEED": SEED} | {k: v for k, v in os.environ.items() if re.match("TIDE_TEST_|TIDEMARK_", k)}
-            settings = " ".join(f"{k}={shlex.quote(str(v))}" for k, v in ours.items())
-            result, text = "FAIL", f": {explain(error)}\nto repeat: {settings} {shlex.quote(sys.argv[0])} {shlex.quote(name)}"
-        counts[result] += 1
-        print(f"{result:<4} {name}{text}", flush=True)
-    print(f"{counts['ok']} passed, {counts['FAIL']} failed, {counts['skip']} skipped")
-    sys.exit(1 if counts["FAIL"] else 0 if counts["ok"] else 77)
+            report.fail(name, error)
+    report.end()

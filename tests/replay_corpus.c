@@ -2,11 +2,11 @@
 // Copyright the Tidemark authors
 //
 // Runs the fuzz targets without a fuzzer: over every file of their corpus as it is, over each of them cut off
-// anywhere, and over some thousands with random damage. A target ends the process when something is wrong; what
-// it was given is then said, and is the same again with the same seed.
+// anywhere, and over some thousands with random damage. A target ends the process when something is wrong;
+// what it was given is then said, and is the same again with the same seed.
 //
-// The build defines FUZZ_TARGETS, a list of X(name, starts threads). In each target, LLVMFuzzerTestOneInput is
-// called by the name of the target.
+// The build defines FUZZ_TARGETS, a list of X(name, starts threads). In each target, LLVMFuzzerTestOneInput
+// is called by the name of the target.
 #define T_THREADS
 #include "t.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The test harness. All files of a folder of tests are one program, together with t.c, which has main(). A file
-// includes this header and writes tests:
+// The test harness. All files of a folder of tests are one program, together with t.c, which has main(). A
+// file includes this header and writes tests:
 //
 //   T_TEST(test_block__splits_in_two) { T_EQ(1 + 1, 2); }
 //   static const char* const policies[] = { "torch", "tide", NULL };
@@ -113,14 +113,14 @@ __attribute__((noreturn, cold, format(printf, 1, 2))) void t_skip(const char* fo
 
 bool t_is_thorough(void);
 
-// The first line of a test that only the thorough tier runs, because it takes long and cannot take less. And of
-// one that the quick tier runs with one of its variants, which the seed chooses.
+// The first line of a test that only the thorough tier runs, because it takes long and cannot take less. And
+// of one that the quick tier runs with one of its variants, which the seed chooses.
 void t_only_thorough(void);
 void t_one_variant(const char* const* variants);
 
-// A loop over many similar cases, such as a fault at every call, begins with the first plus t_sample_first() and
-// advances by t_sample_step(). When thorough these are all; when quick every seventh, beginning where the seed
-// says, so that seven seeds see them all.
+// A loop over many similar cases, such as a fault at every call, begins with the first plus t_sample_first()
+// and advances by t_sample_step(). When thorough these are all; when quick every seventh, beginning where the
+// seed says, so that seven seeds see them all.
 size_t t_sample_first(void);
 size_t t_sample_step(void);
 
@@ -130,8 +130,8 @@ double t_scale(void);
 // A generator for a test or thread. The same seed and index give the same numbers.
 static inline t_rng t_rng_new(uint64_t index) { return t_rng_of(t_seed(), index); }
 
-// How often a loop runs: `count` times the scale, and a tenth of that in the quick tier. A test that asserts that
-// something did happen says how many it needs for that.
+// How often a loop runs: `count` times the scale, and a tenth of that in the quick tier. A test that asserts
+// that something did happen says how many it needs for that.
 size_t t_scaled(size_t count);
 size_t t_scaled_least(size_t count, size_t least);
 

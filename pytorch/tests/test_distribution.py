@@ -17,6 +17,7 @@ import unittest
 import zipfile
 
 import fake_torch
+import unit
 from tidemark.torch import build, library
 
 NEEDS = """
@@ -135,6 +136,7 @@ class Distribution(unittest.TestCase):
             ours = {str(path.relative_to(library.source_tree())) for path in (library.source_tree() / part).rglob("*.[ch]")}
             self.assertEqual(ours, {name[len("library/"):] for name in files if re.match(f"library/{part}/.*[.][ch]$", name)})
 
+    @unit.slow
     def test_cmake_accepts_the_source_distribution(self):
         options = re.findall('"(-D[^"]*)"', (self.source / "setup.py").read_text(encoding="utf-8"))
         run("cmake", "-S", self.source / "library", "-B", self.root / "configured", *options)
@@ -173,6 +175,7 @@ class Distribution(unittest.TestCase):
             self.make_checkout("clean") / "pytorch")
         run(python(), "-c", INSTALLED, target, PYTHONPATH=str(target))
 
+    @unit.slow
     def test_shims_are_built_for_the_versions_at_hand(self):
         site = fake_torch.Site(self.root / "site")
         more = site.environment(TIDEMARK_PREBUILD=str(site.folder / "only_torch"), PYTHONPATH="")
@@ -200,6 +203,7 @@ class Backend(unittest.TestCase):
         code = "import sys; sys.path.insert(0, sys.argv[1]); import backend; print(backend.extra_requirements())"
         return run(python(), "-W", "ignore", "-c", code, library.PACKAGE.parent, **more).strip()
 
+    @unit.slow
     def test_cmake_is_required_where_there_is_none_or_an_old_one(self):
         with tempfile.TemporaryDirectory() as folder:
             make = pathlib.Path(folder) / "make"

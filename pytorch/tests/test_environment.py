@@ -10,6 +10,7 @@ import unittest
 import venv
 
 import fake_torch
+import unit
 from tidemark import hook
 from tidemark.torch import library
 
@@ -82,6 +83,7 @@ class Variable(InVenv):
         self.assertEqual(self.say(TIDEMARK_TORCH="torch:fixes=True,host=off")[0][1], "('class', 'torch', False)")
         self.assertEqual(self.say(TIDEMARK_TORCH="tide:way=pluggable")[0][1], "('pluggable', 'tide', False)")
 
+    @unit.slow
     def test_spawned_processes_have_it_too(self):
         done = self.command(self.script(SPAWNS), TIDEMARK_TORCH="tide")
         self.assertEqual(done.stdout.strip(), "['class', 'class', 'class']", done.stderr)
@@ -97,6 +99,7 @@ class Variable(InVenv):
         self.assertEqual(self.say(code, TIDEMARK_TORCH="OFF")[0], ["off TIDEMARK_TORCH is off [] 0.75 None"])
         self.assertEqual(self.site.compilations(), compiled)
 
+    @unit.slow
     def test_a_ledger_is_joined_when_cuda_begins(self):
         code = "import torch, tidemark.torch\nprint(torch.done, tidemark.torch.installation() and 'installed')\n"
         self.assertEqual(self.say(code, TIDEMARK_TORCH="tide", TIDEMARK_LEDGER="gpu{device}")[0], ["['queued'] installed"])
@@ -105,6 +108,7 @@ class Variable(InVenv):
         self.assertEqual(lines, ["[] None"])
         self.assertIn("TIDEMARK_TORCH has no effect: TIDEMARK_LEDGER is 'gpu0,totl=1': 'totl=1' is not one of", errors)
 
+    @unit.slow
     def test_a_memo_is_loaded_when_cuda_begins(self):
         code = "import torch, tidemark.torch\nprint(torch.done, tidemark.torch.installation() and 'installed')\n"
         self.assertEqual(self.say(code, TIDEMARK_TORCH="tide", TIDEMARK_MEMO="/nowhere")[0], ["['queued'] installed"])
@@ -151,6 +155,7 @@ class Trouble(InVenv):
         self.assertRegex(errors, words)
         self.assertEqual(errors.count("tidemark: TIDEMARK_TORCH has no effect"), 1, errors)
 
+    @unit.slow
     def test_wrong_value_or_torch_without_cuda_is_a_warning(self):
         self.expect_native("TIDEMARK_TORCH is 'tied'", TIDEMARK_TORCH="tied")
         self.expect_native("no option .no_such", TIDEMARK_TORCH="tide:no_such=1")
@@ -184,6 +189,7 @@ class Trouble(InVenv):
         """
         self.assertEqual(self.say(code, TIDEMARK_TORCH="tide", FAKE_FAILS="1")[0], ["fails", "class"])
 
+    @unit.slow
     def test_module_torch_looks_untouched(self):
         code = """
             import importlib.util, inspect, sys
@@ -207,6 +213,7 @@ class Commands(InVenv):
         self.assertEqual((done.returncode, done.stdout), (0, "['--policy', 'x'] True\n"), done.stderr)
         self.assertIn("running on PyTorch's own allocator", done.stderr)
 
+    @unit.slow
     def test_command_line_counts_more_than_the_variable(self):
         script = self.script("import tidemark.torch\nprint(tidemark.torch.installation().settings)\n")
         done = self.command("-m", "tidemark.torch", "--policy", "torch", "--set", "fixes=True", script,
@@ -221,6 +228,7 @@ class Commands(InVenv):
                       "vtable: +all slots are equal"):
             self.assertRegex(done.stdout, words)
 
+    @unit.slow
     def test_doctor_says_why_not(self):
         for words, more in (("way: +off, because TIDEMARK_TORCH is off", {"TIDEMARK_TORCH": "off"}),
                             ("way: +pluggable, because no C\\+\\+ compiler", {"CXX": "/no/compiler"}),

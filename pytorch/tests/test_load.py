@@ -15,6 +15,8 @@ import unittest
 from unittest import mock
 
 import fake_torch
+import harness
+import unit
 from tidemark.torch import build, cache, headers, library
 
 WAY = """
@@ -55,6 +57,7 @@ class Kept(Loading):
         self.expect("class", 1)
         self.assertEqual(len(self.shims()), 1)
 
+    @unit.slow
     def test_everything_it_was_built_from_is_in_the_name(self):
         self.expect("class", 1)
         changes = {
@@ -78,11 +81,12 @@ class Kept(Loading):
             file.write(text)
 
     def test_processes_that_begin_together_compile_once(self):
-        processes = [self.site.start(WAY, LOCAL_RANK=str(rank)) for rank in range(6)]
+        processes = [self.site.start(WAY, LOCAL_RANK=str(rank)) for rank in range(harness.scaled(6, 3))]
         results = [process.communicate(timeout=300) for process in processes]
-        self.assertEqual([out.strip() for out, _ in results], ["class"] * 6, results)
+        self.assertEqual([out.strip() for out, _ in results], ["class"] * len(processes), results)
         self.assertEqual(self.site.compilations(), 1)
 
+    @unit.slow
     def test_file_system_without_locks_still_works(self):
         code = "import errno, fcntl\ndef flock(*_): raise OSError(errno.ENOLCK, 'no locks')\nfcntl.flock = flock\n" + WAY
         processes = [self.site.start(code) for _ in range(3)]
@@ -113,12 +117,14 @@ class Failures(Loading):
         self.assertIn("not this version", errors)
         self.assertIn("earlier attempt", self.expect("pluggable", 1, warnings=1))
 
+    @unit.slow
     def test_ranks_without_a_common_parent_warn_once(self):
         self.site.header.write_text("#error not this version\n")
         processes = [self.site.start(WAY, LOCAL_RANK=str(rank)) for rank in range(4)]
         errors = "".join(process.communicate(timeout=300)[1] for process in processes)
         self.assertEqual((self.site.compilations(), errors.count("RuntimeWarning")), (1, 1), errors)
 
+    @unit.slow
     def test_wish_or_change_tries_anew(self):
         self.site.header.write_text("#error not this version\n")
         self.expect("pluggable", 1, warnings=1)
@@ -128,18 +134,21 @@ class Failures(Loading):
         self.expect("class", 4, TIDEMARK_REBUILD="1")
         self.expect("class", 4, TIDEMARK_REBUILD="0")
 
+    @unit.slow
     def test_rebuild_by_many_processes_compiles_once_for_those_that_wait(self):
         self.expect("class", 1)
         status, out, errors = self.site.run(TREE, WAY, TIDEMARK_REBUILD="1")
         self.assertEqual((status, out), (0, "class\nclass"), errors)
         self.assertEqual(self.site.compilations(), 2)
 
+    @unit.slow
     def test_shim_that_cannot_be_loaded_is_not_built_again(self):
         self.site.header.write_text(fake_torch.HEADER.replace("FAKE_BROKEN", "FAKE_BROKEN void no_such_function(); "
                                     "__attribute__((constructor)) static void use() { no_such_function(); }"))
         self.assertIn("no_such_function", self.expect("pluggable", 1, warnings=1))
         self.expect("pluggable", 1, warnings=1)
 
+    @unit.slow
     def test_file_that_is_damaged_is_rebuilt_on_request(self):
         self.expect("class", 1)
         self.shims()[0].write_bytes(b"not a library")
@@ -147,11 +156,13 @@ class Failures(Loading):
         self.expect("class", 2, TIDEMARK_REBUILD="1")
         self.expect("class", 2)
 
+    @unit.slow
     def test_shim_that_refuses_this_torch_is_not_asked_again(self):
         self.assertIn("slot 7 differs", self.expect("pluggable", 1, warnings=1, FAKE_WRONG="slot 7 differs"))
         self.expect("pluggable", 1, warnings=1)
         self.expect("class", 2, TIDEMARK_REBUILD="1")
 
+    @unit.slow
     def test_killed_compiler_leaves_nothing_behind(self):
         self.expect("pluggable", 1, warnings=1, FAKE_CXX="kill -9 $$")
         self.assertEqual([path.name for path in self.site.cache.glob("*/*")], ["lock"])
@@ -199,6 +210,7 @@ class Failures(Loading):
 
 
 class Others(Loading):
+    @unit.slow
     def test_allocator_in_place_is_an_error_that_names_it(self):
         for more in ({"FAKE_BACKEND": "pluggable", "FAKE_WRONG": "RMM's allocator is in place"},
                      {"FAKE_WRONG": "another allocator is in place: RMM's"},
@@ -245,11 +257,13 @@ class Prebuilt(Loading):
         self.build()
         self.expect("class", 1, CXX="/no/compiler", TIDEMARK_CACHE="/proc/self/nowhere", CUDA_HOME="/nowhere")
 
+    @unit.slow
     def test_shim_for_other_headers_is_not_taken(self):
         self.build()
         self.site.header.write_text(fake_torch.HEADER + "// changed\n")
         self.expect("class", 2)
 
+    @unit.slow
     def test_shim_that_does_not_load_here_is_compiled(self):
         self.build().write_bytes(b"for another system")
         self.expect("class", 2)

@@ -8,6 +8,7 @@ import tempfile
 import time
 import unittest
 
+import unit
 import upstream
 
 TESTS = """
@@ -37,6 +38,7 @@ def job(folder, seconds=100.0):
 
 
 class Upstream(unittest.TestCase):
+    @unit.slow
     def test_every_test_comes_to_something(self):
         with tempfile.TemporaryDirectory() as folder:
             states = upstream.run_all(job(folder))

@@ -25,8 +25,8 @@ static uint64_t tries(const yard* y) { return tide_machine_call_stats(y->m, TIDE
     T_EQ(tries(y) - before_, (count)); \
   } while (0)
 
-// Requests fail, one after the other, at each request for a record, until there are so many strays. Nothing is
-// cached then that the machine could be asked to take.
+// Requests fail, one after the other, at each request for a record, until there are so many strays. Nothing
+// is cached then that the machine could be asked to take.
 static void yard_open(yard* y, tide_machine* m) {
   y->m = m;
   y->free_bytes = free_bytes(m, 0);

@@ -2,29 +2,32 @@
 # Copyright the Tidemark authors
 """A headless Chromium for the tests of the page, and a page that is open in it.
 
-A script of tests imports this module and ends with `chromium.main(globals())`. Where the browser, its driver or selenium is
-missing, that prints the reason and reports the script as skipped. `./dev setup browser` installs all three.
+A script of tests imports this module and ends with `chromium.main()`; the fixture `page` is a Page. Where the browser, its
+driver or selenium is missing, the script is skipped with the reason. `./dev setup browser` installs all three.
 """
-import json, os, subprocess, sys, tempfile, time
+from __future__ import annotations
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+import atexit
+import contextlib
+import functools
+import os
+import pathlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import NoReturn
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent)]
 sys.dont_write_bytecode = True
-import truth
+import harness  # noqa: E402
+import truth  # noqa: E402
+from harness import DATA, Skip, check  # noqa: E402
 
-SOURCE = os.environ.get("TIDEMARK_SOURCE") or os.path.join(HERE, "..", "..")
-PROGRAM = os.path.abspath(os.environ.get("TIDEMARK_BIN") or os.path.join(SOURCE, "build", "tidemark"))
-MORE = os.path.join(os.environ.get("TIDEMARK_DATA") or os.path.join(SOURCE, "..", "shared"), "traces")
 SYSTEM_PYTHON = "/usr/bin/python3"
-WAIT_S = 60
+WAIT_S = 60 * harness.PATIENCE
 PLOT_LEFT, PLOT_RIGHT, PLOT_BOTTOM = 74, 12, 20
 SIZES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-
-
-def leave(why):
-    print(why)
-    print("0 passed, 0 failed, 1 skipped")
-    sys.exit(77)
-
 
 try:
     from selenium import webdriver
@@ -32,28 +35,16 @@ try:
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service
     from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
     from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.common.keys import Keys as Keys
     from selenium.webdriver.support.ui import WebDriverWait
 except ImportError:
     # Debian's package is for the system's Python alone, which need not be the first of the PATH.
     if os.access(SYSTEM_PYTHON, os.X_OK) and os.environ.get("TIDEMARK_PAGE_PYTHON") != SYSTEM_PYTHON:
         os.environ["TIDEMARK_PAGE_PYTHON"] = SYSTEM_PYTHON
         os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
-    leave("selenium is not there (./dev setup browser): the page is not tested in a browser")
-
-
-class Skip(Exception):
-    pass
-
-
-def check(condition, text):
-    if not condition:
-        raise AssertionError(text)
-
-
-def equal(got, want, text="it"):
-    check(got == want, f"{text} is {got!r}, not {want!r}")
+    harness.skip_all("selenium is not there (./dev setup browser)")
 
 
 def find_program(*names):
@@ -66,28 +57,32 @@ def find_program(*names):
 
 
 def recording(name):
-    for folder in (MORE, os.path.join(SOURCE, "tests", "data")):
+    for folder in (os.path.join(harness.MORE, "traces"), DATA):
         for ending in (".pickle.xz", ".pickle", ".tide"):
             path = os.path.join(folder, name + ending)
             if os.path.exists(path):
                 return path
-    raise Skip(f"{name} is not there")
+    raise Skip(f"TIDEMARK_DATA has no traces/{name}")
 
 
-def start_browser():
+@functools.cache
+def the_browser():
+    """One for all tests."""
     browser, driver = find_program("chromium", "chromium-browser", "google-chrome"), find_program("chromedriver")
     if not browser or not driver:
-        leave("chromium or its driver is not there (./dev setup browser): the page is not tested in a browser")
+        harness.skip_all("chromium or its driver is not there (./dev setup browser)")
     # The driver is asked on the loopback address, never through a proxy.
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = "localhost,127.0.0.1"
     why = ""
     # Root has no sandbox, and in a container nobody may have one.
     for more in ([["--no-sandbox"]] if os.geteuid() == 0 else [[], ["--no-sandbox"]]):
         try:
-            return webdriver.Chrome(service=Service(driver), options=browser_options(browser, more))
+            started = webdriver.Chrome(service=Service(driver), options=browser_options(browser, more))
+            atexit.register(started.quit)
+            return started
         except Exception as error:
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
-    leave(f"the browser does not start ({why}): the page is not tested in it")
+    harness.skip_all(f"the browser does not start ({why})")
 
 
 def browser_options(browser, more):
@@ -104,7 +99,7 @@ def browser_options(browser, more):
 def entries_of(path):
     """The entries of a pickled recording."""
     if path.endswith(".tide"):
-        raise Skip("the pickled recording is not there")
+        raise Skip("TIDEMARK_DATA has no pickle of it")
     return truth.load(path)["device_traces"][0]
 
 
@@ -118,8 +113,7 @@ class Page:
         paths = paths or [recording(one) for one in (name, *more)]
         page = os.path.join(self.folder, "-".join((name, *more, *options)) + ".html")
         if not os.path.exists(page):
-            done = subprocess.run([PROGRAM, "view", *options, *paths, "-o", page], capture_output=True, text=True)
-            equal(done.returncode, 0, f"the status of view ({done.stderr!r})")
+            harness.run("view", *options, *paths, "-o", page).works()
         self.path = paths[0]
         self.go("file://" + page + hash_)
 
@@ -127,14 +121,17 @@ class Page:
         self.driver.get("about:blank")
         self.driver.get(address)
         self.wait(lambda: self.run("return document.documentElement.dataset.ready") == "true", "the data is read")
-        self.wait(lambda: self.run("return window.tidemark.link.waiting.size") == 0, "the data is shown")
+        self.settle("the page")
+
+    def settle(self, name):
+        self.wait(lambda: self.run("return window.tidemark.link.waiting.size") == 0, f"{name} has all answers")
 
     def run(self, code, *arguments):
         return self.driver.execute_script(code, *arguments)
 
     def wait(self, condition, text):
         waiting = WebDriverWait(self.driver, WAIT_S, poll_frequency=0.05, ignored_exceptions=[StaleElementReferenceException])
-        return waiting.until(lambda _: condition(), f"in {WAIT_S} s it never happened that {text}")
+        return waiting.until(lambda _: condition(), f"in {WAIT_S:g} s it never happened that {text}")
 
     def all(self, selector):
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
@@ -179,26 +176,52 @@ class Page:
         check(found, f"the panel {panel} has no picture")
         return found[0]
 
-    def mouse(self, canvas, *points):
-        """Moves to the first point (pixels from the top left), presses, moves to the others, releases."""
+    def width(self, canvas):
+        """Of the plot, in pixels."""
+        return canvas.rect["width"] - PLOT_LEFT - PLOT_RIGHT
+
+    def y_of(self, canvas, address):
+        """Where an address is in the picture of addresses."""
+        base, extent, low, total, unit = self.run(
+            "const l = window.tidemark.lanes; return [Array.from(l.base), Array.from(l.extent), Array.from(l.low), l.total, "
+            "window.tidemark.unit]")
+        lane = next(i for i in range(len(base)) if base[i] * unit <= address < (base[i] + extent[i]) * unit)
+        return (low[lane] + address / unit - base[lane]) / total * (canvas.rect["height"] - PLOT_BOTTOM)
+
+    def hand(self):
+        """Each movement takes so many milliseconds."""
+        return ActionChains(self.driver, duration=20)
+
+    def point(self, hand, canvas, x, y):
+        """Moves to a point of a picture, in pixels from its top left."""
         box = canvas.rect
-        chain = ActionChains(self.driver, duration=20)
+        return hand.move_to_element_with_offset(canvas, round(x - box["width"] / 2), round(y - box["height"] / 2))
+
+    def mouse(self, canvas, *points):
+        """Moves to the first point, presses, moves to the others, releases."""
+        hand = self.hand()
         for i, (x, y) in enumerate(points):
-            chain.move_to_element_with_offset(canvas, round(x - box["width"] / 2), round(y - box["height"] / 2))
+            self.point(hand, canvas, x, y)
             if i == 0:
-                chain.click_and_hold()
-        chain.release().perform()
+                hand.click_and_hold()
+        hand.release().perform()
+
+    def wheel(self, canvas, pixels):
+        self.hand().scroll_from_origin(ScrollOrigin.from_element(canvas), 0, pixels).perform()
 
     def keys(self, element, *keys):
         self.run("arguments[0].focus()", element)
-        ActionChains(self.driver).send_keys(*keys).perform()
+        self.hand().send_keys(*keys).perform()
+
+    def type(self, label, *keys):
+        """Types into the box with that label."""
+        self.hand().click(self.one(f"[aria-label='{label}']")).send_keys(*keys).perform()
 
     def tab(self, name):
         self.click(f"[data-tab='{name}']")
 
     def report(self):
-        done = subprocess.run([PROGRAM, "report", "--json", self.path], capture_output=True, text=True)
-        return json.loads(done.stdout)
+        return harness.run("report", "--json", self.path).works().json()
 
     def check_console(self):
         bad = [line["message"] for line in self.driver.get_log("browser") if line["level"] in ("SEVERE", "ERROR")]
@@ -212,31 +235,14 @@ def size_text(count):
     return f"{count:.2f} {names[power]}" if power else f"{round(count)} B"
 
 
-def main(names):
-    """Runs the functions test_... among names; arguments choose those whose name has one of them."""
-    wanted = sys.argv[1:]
-    tests = [(name, test) for name, test in names.items() if name.startswith("test_")]
-    tests = [(name, test) for name, test in tests if not wanted or any(part in name for part in wanted)]
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    driver = start_browser()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            for name, test in tests:
-                page = Page(driver, folder)
-                began = time.monotonic()
-                try:
-                    driver.get_log("browser")
-                    test(page)
-                    page.check_console()
-                    counts["passed"] += 1
-                    print(f"{name}: ok ({time.monotonic() - began:.0f} s)", flush=True)
-                except Skip as why:
-                    print(f"{name}: skipped, {why}")
-                    counts["skipped"] += 1
-                except Exception as error:
-                    print(f"{name}: FAILED: {type(error).__name__}: {error}")
-                    counts["failed"] += 1
-    finally:
-        driver.quit()
-    print(", ".join(f"{count} {what}" for what, count in counts.items()))
-    sys.exit(1 if counts["failed"] else 77 if not counts["passed"] else 0)
+def main() -> NoReturn:
+    with tempfile.TemporaryDirectory() as folder:
+
+        @contextlib.contextmanager
+        def page() -> Iterator[Page]:
+            it = Page(the_browser(), folder)  # the folder keeps pages that several tests open
+            it.driver.get_log("browser")
+            yield it
+            it.check_console()
+
+        harness.main(page=page)

@@ -4,7 +4,8 @@
 
 An instant is the state after that many entries. A block exists from `begin` to `gone`, and is allocated until `end`.
 """
-import lzma, pickle
+import lzma
+import pickle
 
 
 class Block:

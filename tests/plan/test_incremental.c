@@ -127,7 +127,7 @@ T_TEST(test_incremental__moves_few_to_fit) {
   change_count all = { 0 };
   t_rng rng = t_rng_new(0);
 
-  for (size_t i = 0; i < t_scaled(1000); i++) {
+  for (size_t i = 0; i < t_scaled_least(1000, 500); i++) {
     packing p;
     hinted_new(&p, 50 + t_rng_below(&rng, 300), 12, &rng);
     change_and_plan(&all, &p, TIDE_PLAN_FIT, p.capacity + p.capacity / 10, &rng);
@@ -144,7 +144,7 @@ T_TEST(test_incremental__moves_few_to_stay_low) {
   change_count all = { 0 };
   t_rng rng = t_rng_new(0);
 
-  for (size_t i = 0; i < t_scaled(100); i++) {
+  for (size_t i = 0; i < t_scaled_least(100, 60); i++) {
     packing p;
     hinted_new(&p, 50 + t_rng_below(&rng, 300), 6, &rng);
     change_and_plan(&all, &p, TIDE_PLAN_PEAK, UINT64_MAX, &rng);

@@ -426,7 +426,7 @@ T_TEST(test_profile_file__random_content_is_refused_or_sound) {
   plan_file sound;
   size_t accepted = 0;
   file_of_few(&sound);
-  for (uint64_t round = 0; round < t_scaled(T_HAS_THREAD_SANITIZER ? 5000 : 20000); round++) {
+  for (uint64_t round = 0; round < t_scaled_least(T_HAS_THREAD_SANITIZER ? 5000 : 20000, 8000); round++) {
     t_rng rng = t_rng_new(round);
     plan_file f = sound;
     tide_profile_plan* plan = NULL;

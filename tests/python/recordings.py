@@ -11,6 +11,7 @@ import tempfile
 from typing import Any, Iterator
 
 import command  # of tests/oracle
+import harness
 import snapshot as reference
 
 DATA = pathlib.Path(command.DATA)
@@ -26,14 +27,14 @@ def own() -> list[tuple[str, dict[str, Any]]]:
 
 def shared() -> Iterator[tuple[str, dict[str, Any]]]:
     """More recordings, where they are. Raises command.Skip otherwise."""
-    for path in command.shared_files():
+    for path in harness.some(command.shared_files(), 20):
         yield path, reference.load(path)
 
 
 def small() -> Iterator[tuple[str, dict[str, Any]]]:
     """The recordings of tests/data, and generated ones, a third of which have lost their beginning."""
-    yield from own()
-    for seed in range(command.count(15)):
+    yield from harness.some(own(), 3)
+    for seed in range(harness.scaled(3 if harness.SANITIZER else 15, 3)):
         snapshot = command.generated(seed)
         path = os.path.join(_folder.name, f"generated-{seed}.pickle")
         pathlib.Path(path).write_bytes(pickle.dumps(snapshot, 4))

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import unittest
 
+import harness
 import host_torch
 import tidemark.torch
 from tidemark import TidemarkError, abi, library
@@ -148,15 +149,15 @@ class Layers(WithTorch):
             self.assertLessEqual(self.figure("model", "reserved_bytes"), self.ROOM * LAYER)
 
     def test_layers_yield_in_turn(self):
-        layers = self.layers()
-        for turn in range(4):
+        layers, turns = self.layers(), harness.scaled(4, 2)
+        for turn in range(turns):
             def work(number, layer):
                 self.assertTrue(layer.has(number + 1 + turn), (number, turn))
                 layer.fill(number + 2 + turn)
             self.round(layers, work)
         found = regions.tags()["model"]
         self.assertEqual(found["allocated_bytes"], self.COUNT * LAYER)
-        self.assertGreaterEqual(found["parked_count"], 4 * (self.COUNT - self.ROOM))
+        self.assertGreaterEqual(found["parked_count"], turns * (self.COUNT - self.ROOM))
         self.assertEqual((found["sent_bytes"], found["fetched_bytes"]),
                          (found["parked_count"] * LAYER, found["fetched_count"] * LAYER))
         self.assertEqual(found["parked_pool_count"], found["parked_count"] - found["fetched_count"])

@@ -20,6 +20,7 @@ import types
 import unittest
 from unittest import mock
 
+import harness
 import recordings
 import tidemark
 from tidemark import sources
@@ -150,12 +151,13 @@ class Wrong(unittest.TestCase):
 
     def test_what_expands_too_much_is_refused(self):
         blanks = b"[" + b" " * (80 << 20)
-        for pack in (lambda data: gzip.compress(data, 9), xz_of):
-            self.refused(pack(blanks), "decompress to more than 67108864; max_unpacked", "TIDE_ERR_LIMIT")
+        packed = gzip.compress(blanks, 9)
+        for data in (packed, xz_of(blanks)):
+            self.refused(data, "decompress to more than 67108864; max_unpacked", "TIDE_ERR_LIMIT")
         with self.assertRaisesRegex(tidemark.TidemarkError, "more than 100;"):
             tidemark.read(gzip.compress(PLAIN), max_unpacked=100)
         with self.assertRaises(tidemark.TidemarkError) as caught:
-            tidemark.read(gzip.compress(blanks), max_unpacked=1 << 30)
+            tidemark.read(packed, max_unpacked=1 << 30)
         self.assertEqual(caught.exception.status, "TIDE_ERR_FORMAT")
 
     def test_a_limit_on_memory(self):
@@ -236,7 +238,7 @@ class Hostile(unittest.TestCase):
         counts = [0, 0]
         for path in (recordings.as_pickle("pools"), recordings.native("pools"), recordings.as_pickle("events")):
             data = pathlib.Path(path).read_bytes()
-            for _ in range(100):
+            for _ in range(harness.scaled(100, 40)):
                 wrong = bytearray(data)
                 for _ in range(rng.randrange(1, 4)):
                     wrong[rng.randrange(len(wrong))] = rng.randrange(256)
@@ -334,7 +336,7 @@ assert "libasan" in __import__("os").environ.get("LD_PRELOAD", "") or most() - b
 class Processes(unittest.TestCase):
     def test_processes(self):
         environment = {**os.environ, "PYTHONPATH": str(recordings.TREE / "pytorch")}
-        for name, code in PROCESS.items():
+        for name, code in harness.some(PROCESS.items(), 3):
             with self.subTest(name):
                 done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, recordings.native("resnet_stacks")],
                                       capture_output=True, text=True, env=environment, check=False)

@@ -165,7 +165,7 @@ static tide__verdict program_judge(const program* p, t_rng* rng) {
 }
 
 static double share_of_leaks(const program* p, uint64_t index) {
-  const size_t runs = t_scaled(400);
+  const size_t runs = t_scaled_least(400, 400);  // shares are judged
   t_rng rng = t_rng_new(index);
   size_t leaks = 0;
   for (size_t i = 0; i < runs; i++) leaks += program_judge(p, &rng).is_leak;

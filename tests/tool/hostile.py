@@ -3,7 +3,7 @@
 """Recordings that try to break a page of `tidemark view`, and what every page must keep to.
 
 Texts that would be markup or script, entries that contradict each other, damaged bytes. tests/tool/test_view.py reads the
-pages of such recordings, and tests/page/hostile opens them in a browser.
+pages of such recordings, and tests/page/test_hostile.py opens them in a browser.
 """
 from __future__ import annotations
 

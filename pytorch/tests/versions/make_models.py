@@ -28,7 +28,7 @@ def holds(version, first, last=""):
 
 def name_of(method):
     """The name of a method."""
-    return re.search(r"(\w+)\(", method).group(1)
+    return re.findall(r"(\w+)\(", method)[0]
 
 
 def body(method, kind):
