@@ -62,6 +62,10 @@ T_TEST_OVER(test_help__has_every_option_of_the_verb_twice, verb_names) {
                    o->letter != 0 ? o->letter : ' ', o->letter != 0 ? ", " : "", o->name,
                    *value != '\0' ? " " : "", value);
     const char* const usage = strstr(help, words[0]);
+    if (o->text == NULL) {  // an option for tests
+      T_CHECK(usage == NULL);
+      continue;
+    }
     T_CHECK(usage != NULL && usage < list);
     T_STR_HAS(list, o->letter != 0 ? words[1] : words[1] + 1);
     T_STR_HAS(list, o->text);
