@@ -168,7 +168,7 @@ class Distribution(unittest.TestCase):
         run(python(), "-m", "pip", "install", "-q", *OFFLINE, "--target", target, self.wheel)
         run(python(), "-c", INSTALLED, target, PYTHONPATH=str(target))
 
-    @unittest.skipUnless(IS_LONG, "in long runs only: it builds the library")
+    @unittest.skipUnless(IS_LONG, "only with --full: it builds the library")
     def test_pip_installs_from_a_checkout(self):
         target = self.root / "from_checkout"
         run(python(), "-m", "pip", "install", "-q", *OFFLINE, "--no-build-isolation", "--target", target,

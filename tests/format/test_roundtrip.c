@@ -83,7 +83,7 @@ T_TEST_OVER(test_roundtrip__a_recording_comes_back, small_files) {
 
 T_TEST_OVER(test_roundtrip__a_large_recording_comes_back, large_files) {
   if (strcmp(t_variant(), "llama_generate") == 0 && t_scaled(1) < 10)
-    t_skip("Python takes a minute to load it; needs a larger scale");
+    t_skip("only with --full: Python takes a minute to load it");
   if (T_HAS_SANITIZER && t_scaled(100) <= 100)
     t_skip("everyday runs with a sanitizer convert the smallest recordings only");
   run_recording(t_scaled(100) > 100 ? NO_LIMIT : SMALL_LIMIT);

@@ -97,12 +97,12 @@ T_TEST(test_optimum__of_all_short_traces) {
 }
 
 T_TEST(test_optimum__of_all_traces_of_5) {
-  if (T_HAS_SANITIZER && t_scaled(100) < 1000) t_skip("under a sanitizer in a long run only");
+  if (T_HAS_SANITIZER && t_scaled(100) < 1000) t_skip("under a sanitizer only with --full");
   T_EQ(expect_all_traces(5), 29160);
 }
 
 T_TEST(test_optimum__of_all_traces_of_6) {
-  if (t_scaled(100) < 1000) t_skip("in a long run only");
+  if (t_scaled(100) < 1000) t_skip("only with --full");
   T_EQ(expect_all_traces(6), 524880);
 }
 

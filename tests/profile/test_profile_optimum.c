@@ -90,7 +90,7 @@ T_TEST(test_profile_optimum__of_all_short_runs) {
 
 T_TEST(test_profile_optimum__of_all_runs_of_5) {
   t_only_thorough();
-  if (T_HAS_SANITIZER && !is_long()) t_skip("under a sanitizer in a long test only");
+  if (T_HAS_SANITIZER && !is_long()) t_skip("under a sanitizer only with --full");
   T_EQ(expect_all_runs(5), 29160);
 }
 
@@ -98,7 +98,7 @@ T_TEST(test_profile_optimum__of_all_runs_of_5) {
 static const char* const parts_of_6[] = { "1", "2", "3", "4", "5", "6", NULL };
 
 T_TEST_OVER(test_profile_optimum__of_all_runs_of_6, parts_of_6) {
-  if (!is_long()) t_skip("in a long test only");
+  if (!is_long()) t_skip("only with --full");
   size_t runs = 0;
   for (uint64_t bytes = 1; bytes <= 3; bytes++) {
     const uint64_t lifetime = strtoull(t_variant(), NULL, 10);

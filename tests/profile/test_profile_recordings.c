@@ -104,7 +104,7 @@ static const char* const promised[] = { "llama_train_fixed", "llama_ckpt_varlen"
 
 T_TEST_OVER(test_profile_recordings__half_a_percent_above_the_lower_bound, promised) {
   char file[128];
-  if (T_HAS_SANITIZER && t_scaled(100) < 1000) t_skip("under a sanitizer in a long test only");
+  if (T_HAS_SANITIZER && t_scaled(100) < 1000) t_skip("under a sanitizer only with --full");
   (void)snprintf(file, sizeof file, "traces/%s.pickle.xz", t_variant());
   tide_trace* const trace = trace_of_data(file);
   recording r = recording_of(trace);

@@ -401,7 +401,8 @@ def test_sixty_four_real_recordings(folder: str) -> None:
 
 def mpi(count, more=()):
     if not MPI_PROGRAM or not MPIRUN:
-        raise Skip("tidemark-mpi was not built; ./dev setup mpi installs what it needs")
+        raise Skip("tidemark-mpi was not built; ./dev setup mpi installs what it needs" if harness.is_thorough()
+                   else "only in the thorough tier")
     return [MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", str(count), *more, MPI_PROGRAM]
 
 
