@@ -128,6 +128,29 @@ T_TEST(test_plan_pools__of_fixed_buffers_are_right) {
   }
 }
 
+// Sizes whose sums are all different, and pools that hold the buffers in one way only, which is seldom that of
+// the first room for each: any way must be found.
+T_TEST(test_plan_pools__of_choice_are_tried_in_every_way) {
+  enum { BUFFERS = 6 };
+  tide_plan_buffer buffers[BUFFERS];
+  for (size_t way = 0; way < (size_t)1 << BUFFERS; way++) {
+    uint64_t capacities[2] = { 0 };
+    for (size_t i = 0; i < BUFFERS; i++) {
+      buffers[i] = (tide_plan_buffer){ .upper = 1, .bytes = 64 + ((uint64_t)1 << i), TIDE_PLAN_FREELY };
+      buffers[i].pool = TIDE_PLAN_ANY_POOL;
+      capacities[way >> i & 1] += buffers[i].bytes;
+    }
+    const tide_plan_problem problem = { buffers, BUFFERS, capacities, 2 };
+
+    tide_plan* const plan = solve(&problem, TIDE_PLAN_FIT);
+
+    const uint32_t* const pools = tide_plan_pools(plan);
+    T_CHECK(pools != NULL);
+    for (size_t i = 0; i < BUFFERS; i++) T_EQ(pools[i], way >> i & 1);
+    tide_plan_free(plan);
+  }
+}
+
 T_TEST(test_plan_pools__of_choice_are_never_wrong) {
   for (size_t pools = 2; pools <= SMALL_POOLS; pools++) {
     small_kind kind = plain;
