@@ -53,6 +53,27 @@ T_TEST(test_plan_pools__have_the_verdict_of_the_worst) {
   tide_plan_free(plan);
 }
 
+// Three that would fit into 8 bytes are piled up in the first pool, whose 12 bytes are the goal.
+static void expect_gap(uint64_t bytes_in_second, double gap) {
+  const tide_plan_buffer buffers[] = {
+    { .lower = 0, .upper = 2, .bytes = 4, TIDE_PLAN_FREELY },
+    { .lower = 1, .upper = 3, .bytes = 4, TIDE_PLAN_FREELY },
+    { .lower = 2, .upper = 4, .bytes = 4, TIDE_PLAN_FREELY },
+    { .upper = 2, .bytes = bytes_in_second, .pool = 1, TIDE_PLAN_FREELY },
+  };
+  const uint64_t capacities[] = { 12, 4 };
+  const tide_plan_problem problem = { buffers, 4, capacities, 2 };
+
+  tide_plan* const plan = solve(&problem, TIDE_PLAN_FIT);
+
+  T_CHECK(tide_plan_pool_result(plan, 0).gap == 0.5);
+  T_CHECK(tide_plan_result(plan).gap == gap);
+  tide_plan_free(plan);
+}
+
+T_TEST(test_plan_pools__have_the_gap_of_their_sums) { expect_gap(4, (16.0 - 12.0) / 12.0); }
+T_TEST(test_plan_pools__without_a_plan_for_one_have_no_gap) { expect_gap(5, 0); }
+
 T_TEST(test_plan_pools__are_filled_in_the_order_of_preference) {
   tide_plan_buffer buffers[] = { { .upper = 2, .bytes = 4, TIDE_PLAN_FREELY },
                                  { .upper = 2, .bytes = 4, TIDE_PLAN_FREELY },
@@ -149,6 +170,31 @@ T_TEST(test_plan_pools__of_choice_are_tried_in_every_way) {
     for (size_t i = 0; i < BUFFERS; i++) T_EQ(pools[i], way >> i & 1);
     tide_plan_free(plan);
   }
+}
+
+// Too many ways to try each, and the first room for each in order of size is wrong. The first buffer may not
+// move, however the others are shuffled.
+T_TEST(test_plan_pools__of_choice_leave_the_others_where_they_are) {
+  enum { BUFFERS = 24 };
+  tide_plan_buffer buffers[BUFFERS];
+  size_t found = 0;
+  for (size_t extra = 0; extra < 20; extra++) {
+    uint64_t capacities[2] = { 0 };
+    for (size_t i = 0; i < BUFFERS; i++) {
+      buffers[i] = (tide_plan_buffer){ .upper = 1, .bytes = 40 + i * (7 + extra) % 31, TIDE_PLAN_FREELY };
+      buffers[i].pool = i > 0 ? TIDE_PLAN_ANY_POOL : 1;
+      capacities[i % 2] += buffers[i].bytes;
+    }
+    const tide_plan_problem problem = { buffers, BUFFERS, capacities, 2 };
+
+    tide_plan* const plan = solve(&problem, TIDE_PLAN_FIT);
+
+    const uint32_t* const pools = tide_plan_pools(plan);
+    found += pools != NULL;
+    T_CHECK(pools == NULL || pools[0] == 1);
+    tide_plan_free(plan);
+  }
+  T_LE(10, found);
 }
 
 T_TEST(test_plan_pools__of_choice_are_never_wrong) {
