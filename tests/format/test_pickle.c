@@ -685,6 +685,25 @@ T_TEST(test_pickle__reads_long_lists_with_and_without_batches) {
   }
 }
 
+// A frame in several stacks, or often in one, is written once: two bytes refer to it.
+T_TEST(test_pickle__a_frame_is_written_once) {
+  enum { MANY = 1000 };
+  memory_file file = pickle_of("}( 'segments' ] 'device_traces' ](](}( 'action' 'alloc' 'frames' ](");
+  memory_file again = { 0 };
+  file_add_pickle(&file, "}( 'name' 'f' 'filename' 'g' 'line' #1 u ^");
+  for (int i = 1; i < MANY; i++) file_add_pickle(&file, "h0");
+  file_add_pickle(&file, "e u e e u.");
+  tide_trace* const trace = trace_of(&file);
+  const tide_sink sink = memory_file_sink(&again);
+
+  T_OK(tide_trace_write(trace, TIDE_FORMAT_PICKLE, &sink));
+
+  T_LT(again.bytes, 3 * MANY);
+  tide_trace_free(trace);
+  memory_file_fini(&again);
+  memory_file_fini(&file);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Damage
 
