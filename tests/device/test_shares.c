@@ -818,6 +818,22 @@ DEVICE_TEST(test_device__a_peer_uses_blocks_put_together_old_and_new) {
   expect_filled(m, 0, bytes_of(again), 3, 4 * MIB);
 }
 
+DEVICE_TEST(test_device__device_0_uses_the_old_memory_of_another) {
+  bool is_possible = false;
+  need_two_devices(m);
+  T_OK(tide_machine_peer_query(m, 0, 1, &is_possible));
+  if (!is_possible) t_skip("no peer access");
+  tide_device_cache* const other = device_new(m, 1, NULL);
+  expand(m, other);
+  const tide_block old = take(other, NULL, BYTES);
+
+  T_OK(tide_device_enable_peer(other, 0));
+
+  device_fill(m, 0, bytes_of(old), 1, BYTES);
+  expect_filled(m, 1, bytes_of(old), 1, BYTES);
+  tide_device_free(other);
+}
+
 DEVICE_TEST(test_device__a_device_is_no_peer_of_itself) {
   T_STATUS(tide_device_enable_peer(d, 0), TIDE_ERR_DEVICE);
   T_STATUS(tide_device_enable_peer(d, tide_machine_device_count(m)), TIDE_ERR_DEVICE);
