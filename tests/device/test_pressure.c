@@ -150,6 +150,7 @@ DEVICE_TEST(test_device__oom_text_counts_idle_memory_of_private_pools) {
   const char* const text = tide_device_last_oom()->text;
   T_STR_HAS(text, "22.00 MiB is allocated by");
   T_STR_HAS(text, "12.00 MiB allocated in private pools");
+  T_EQ(tide_device_last_oom()->private_idle_bytes, 12 * MIB);
 }
 
 DEVICE_TEST(test_device__oom_record_has_the_numbers) {
