@@ -560,14 +560,24 @@ EMULATED_DEVICE_TEST(test_range__peers_use_parts_old_and_new) {
   expect_filled(m, 0, at(range, 0), 2, 32 * MIB);
 }
 
-// Ranges that are left, and memory of theirs that is idle, end with the allocator.
-DEVICE_TEST(test_range__ends_with_its_allocator) {
+static void leave_ranges(tide_machine* m, tide_device_cache* d) {
   for (int i = 0; i < 3; ++i) {
     tide_range* const range = range_new(m, d, 64 * MIB);
     commit(d, range, 0, 16 * MIB);
     commit(d, range, 32 * MIB, 16 * MIB);
     decommit(d, range, 32 * MIB, 16 * MIB);
   }
+}
+
+// Ranges that are left, and memory of theirs that is idle, end with the allocator.
+DEVICE_TEST(test_range__ends_with_its_allocator) { leave_ranges(m, d); }
+
+DEVICE_TEST(test_range__addresses_go_with_the_allocator) {
+  const uint64_t before = reservations(m);
+  tide_device_cache* const other = device_new(m, 0, NULL);
+  leave_ranges(m, other);
+  tide_device_free(other);
+  T_EQ(reservations(m), before);
 }
 
 DEVICE_TEST(test_range__addresses_go_with_the_range) {
