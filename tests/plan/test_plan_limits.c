@@ -154,6 +154,36 @@ T_TEST(test_plan_limits__nodes_are_kept) {
   packing_free(&p);
 }
 
+// Buffers that hold their bytes one after another, and live at once: the sum of their bytes exceeds 64 bits,
+// which the address pass sees if it is ever made.
+T_TEST(test_plan_limits__bytes_are_not_summed_up_beyond_64_bits) {
+  enum { PIECES = 60, TALL = 8 };
+  tide_plan_buffer buffers[PIECES + TALL];
+  tide_plan_gap gaps[TALL];
+  const tide_plan_problem problem = { .buffers = buffers, .count = PIECES + TALL };
+  const tide_plan_options options = options_of(1000, 1, 0);
+  t_rng rng = t_rng_new(0);
+  packing p;
+  tide_plan* plan = NULL;
+  packing_new(&p, PIECES, 30, 1000, &rng);
+  memcpy(buffers, p.buffers, PIECES * sizeof *buffers);
+  for (size_t i = 0; i < TALL; i++) {
+    gaps[i] = (tide_plan_gap){ .lower = i + 2, .upper = 29 - i };
+    buffers[PIECES + i] = (tide_plan_buffer){
+      .lower = i + 1, .upper = 30 - i, .bytes = TIDE_PLAN_MAX_BYTES / 2, TIDE_PLAN_FREELY
+    };
+    buffers[PIECES + i].gaps = &gaps[i];
+    buffers[PIECES + i].gap_count = 1;
+  }
+
+  T_OK(tide_plan_solve(&problem, &options, &plan));
+
+  packing_check(&problem, plan);
+  T_LE(TIDE_PLAN_MAX_BYTES / 2 + p.capacity, tide_plan_result(plan).lower_bound);
+  tide_plan_free(plan);
+  packing_free(&p);
+}
+
 T_TEST(test_plan_limits__seconds_are_kept) {
   t_rng rng = t_rng_new(0);
   packing p;
