@@ -149,8 +149,8 @@ T_TEST(test_plan_pools__of_fixed_buffers_are_right) {
   }
 }
 
-// Sizes whose sums are all different, and pools that hold the buffers in one way only, which is seldom that of
-// the first room for each: any way must be found.
+// Sizes whose sums are all different, and pools that hold the buffers in one way only, which is seldom that
+// of the first room for each: any way must be found.
 T_TEST(test_plan_pools__of_choice_are_tried_in_every_way) {
   enum { BUFFERS = 6 };
   tide_plan_buffer buffers[BUFFERS];
