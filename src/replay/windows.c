@@ -52,8 +52,9 @@ typedef struct check_run {
   uint64_t limit_likely;  // the limit is below, if memory was freed by retries; UINT64_MAX: there are none
   size_t next_report;     // the step before which on_progress is called
   bool is_half;           // the first of the two parts of a release at once was seen
-  bool is_reordered;      // completions came in another order than recorded, or some before the recording
-  bool is_cached;         // the first mismatch is a request that was served where memory is to be freed
+  bool is_vague;   // idle blocks may have other requested sizes: completions came in another order than
+                   // recorded, or some before the recording, or a request was taken back
+  bool is_cached;  // the first mismatch is a request that was served where memory is to be freed
   bool is_wrong;
   bool is_retried;  // another hypothesis is to be tried
 } check_run;
@@ -124,7 +125,7 @@ static void check_reorder(check_run* c, uint64_t address) {
   const size_t end = tide__min(c->script->step_count, c->at + CHECK_REORDERED);
   for (size_t i = c->at; i < end && c->steps[i].kind == TIDE__STEP_DONE; i++) {
     if (step_address(c, &c->steps[i]) != address) continue;
-    if (i != c->at) c->is_reordered = true;
+    if (i != c->at) c->is_vague = true;
     const tide__step first = c->steps[c->at];
     c->steps[c->at] = c->steps[i];
     c->steps[i] = first;
@@ -324,6 +325,7 @@ static bool window_was_cached(const check_run* c, const tide__window* w, hypothe
 // empties its cache costs no new attempts.
 static tide_status window_empty_after_all(check_run* c, const tide__window* w) {
   check_call(c, tide__stage_take_back(&c->stage, &c->steps[w->end]));
+  c->is_vague = true;
   c->is_wrong = false;
   c->result->mismatched_addresses = c->result->mismatched_segments = 0;
   c->result->mismatch[0] = '\0';
@@ -412,7 +414,7 @@ static tide_status check_play(check_run* c) {
   if (c->is_wrong) return TIDE_OK;
   TIDE_TRY(tide__meter_finish(&c->meter, c->at, c->result));
   char text[200] = "";
-  TIDE_TRY(tide__remains_compare(&c->stage, c->is_reordered, text, sizeof text));
+  TIDE_TRY(tide__remains_compare(&c->stage, c->is_vague, text, sizeof text));
   if (text[0] != '\0') CHECK_FAULT(c, "%s", text);
   return TIDE_OK;
 }
@@ -424,7 +426,7 @@ static tide_status check_once(const tide__script* script, const tide_replay_opti
   check_run c = { .script = script, .plan = plan, .result = result, .steps = plan->steps };
   c.at = script->first_step;
   c.limit_likely = UINT64_MAX;
-  c.is_reordered = script->old_count > 0;  // nothing is known of requests before the recording
+  c.is_vague = script->old_count > 0;  // nothing is known of requests before the recording
   tide_observer observer = 0;
   *result = (tide_replay_result){ .first_oom = UINT64_MAX, .limit_high = UINT64_MAX };
   plan->attempts++;
