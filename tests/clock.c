@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Runs a command, and prints the processor time that it and all its children took. ./dev adds these up.
+// Runs a command, prints the processor time of it and its ended children, and returns its exit status. ./dev
+// adds the times up.
 //
 //   t_clock COMMAND [ARGUMENT ...]
 #include <stdio.h>

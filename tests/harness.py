@@ -8,13 +8,13 @@
 TIDE_TEST_TIER     quick (default) or thorough, which is for what takes long: see scaled(), some() and slow()
 TIDE_TEST_SCALE    a factor for scaled(); default 1
 TIDE_TEST_SEED     what seed() returns; default 1; always printed
-TIDE_TEST_TIMEOUT  a factor for both limits; default 1
+TIDE_TEST_TIMEOUT  a factor for both limits below; default 1
 TIDEMARK_BIN       the program under test (build/tidemark otherwise)
 TIDEMARK_SOURCE    the folder of sources, TIDEMARK_DATA that of optional recordings (../shared otherwise)
 TIDEMARK_SANITIZE  the sanitizer that the program was built with
 
-A command may use 300 s of processor time, so a busy computer does not matter. The clock only ends a test that hangs.
-Behind each test stand its milliseconds of processor time, with those of the commands that it ran, and by the clock.
+A command may use 300 s of processor time, so a busy computer does not matter. A test that hangs ends after 1800 s by the
+clock. Each passed test prints its processor time, with that of its commands, and its elapsed time.
 """
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def scaled(count: int, least: int = 1) -> int:
 
 
 def some(cases: Iterable[Case], step: int = 5) -> list[Case]:
-    """Of many similar cases the quick tier takes each `step`th; as many seeds take them all."""
+    """Of many similar cases the quick tier takes each `step`th; `step` consecutive seeds take all."""
     cases = list(cases)
     return cases if is_thorough() else cases[SEED % min(step, len(cases) or 1)::step]
 

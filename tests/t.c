@@ -443,8 +443,8 @@ int main(int argc, char** argv) {
   t_state.program = argv[0];
   if (t_open() != 0) return 2;
   if (!choice.only_list) {
-    (void)printf("seed %" PRIu64 ", scale %g%s\n", t_state.seed, t_state.scale,
-                 t_state.is_thorough ? ", thorough" : "");
+    (void)printf("seed %" PRIu64 ", scale %g, %s tier\n", t_state.seed, t_state.given_scale,
+                 t_state.is_thorough ? "thorough" : "quick");
   }
   t_visit_all(&choice);
   if (choice.found == 0) {

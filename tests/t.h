@@ -20,10 +20,10 @@
 //   TIDE_TEST_SEED     the seed of t_rng; default 1; always printed
 //   TIDE_TEST_SCALE    a factor for t_scaled(); default 1
 //   TIDE_TEST_TIMEOUT  a factor for the limits of each test; default 1
-//   TIDE_TEST_HOST     1: the quick tier leaves out "dry" variants of tests that have a "host" one
+//   TIDE_TEST_HOST     if set: the quick tier leaves out "dry" variants of tests that have a "host" one
 //
 // A test may use 60 s of processor time, 180 s under a sanitizer, so a busy computer does not matter. A test
-// that hangs is killed after some times as long by the clock: five times when quick, thirty when thorough.
+// that hangs is killed when the elapsed time is five times its limit when quick, thirty times when thorough.
 #ifndef TIDEMARK_TESTS_T_H
 #define TIDEMARK_TESTS_T_H
 
@@ -113,9 +113,9 @@ __attribute__((noreturn, cold, format(printf, 1, 2))) void t_skip(const char* fo
 
 bool t_is_thorough(void);
 
-// The first line of a test that only the thorough tier runs, because it takes long and cannot take less. And
-// of one that the quick tier runs with one of its variants, which the seed chooses.
+// The first line of a test that only the thorough tier runs, because it is long and cannot be shortened.
 void t_only_thorough(void);
+// The first line of a test that the quick tier runs with one variant, which the seed chooses.
 void t_one_variant(const char* const* variants);
 
 // A loop over many similar cases, such as a fault at every call, begins with the first plus t_sample_first()
@@ -125,7 +125,7 @@ size_t t_sample_first(void);
 size_t t_sample_step(void);
 
 uint64_t t_seed(void);
-double t_scale(void);
+double t_scale(void);  // with the factor of the tier, a tenth when quick
 
 // A generator for a test or thread. The same seed and index give the same numbers.
 static inline t_rng t_rng_new(uint64_t index) { return t_rng_of(t_seed(), index); }
@@ -150,7 +150,7 @@ size_t t_count_mappings(void);
 // Starting a thread fails the running test from now on.
 void t_forbid_threads(void);
 
-// What hangs is ended after that many times its processor time, by the clock.
+// A test that hangs is killed when the elapsed time is this many times its limit of processor time.
 unsigned t_hang_factor(void);
 
 // SIGXCPU ends a process that exceeds its processor time. Child processes inherit the limit.
