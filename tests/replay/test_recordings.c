@@ -350,8 +350,8 @@ static tide_trace* case_trace(FILE* file, size_t bytes) {
 }
 
 // Whether memory was given back by emptying the cache, by age or by a flush is sometimes not to be told: then
-// all of them repeat the recording, and only the count of flushes differs. Returns false if the recording was not
-// repeated, which is printed.
+// all of them repeat the recording, and only the count of flushes differs. Returns false if the recording was
+// not repeated, which is printed.
 static bool expect_case(const tide_trace* trace, model_case* c, const char* seed, size_t index) {
   tide_replay* replay = NULL;
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
@@ -375,8 +375,8 @@ static bool expect_case(const tide_trace* trace, model_case* c, const char* seed
   return true;
 }
 
-// Of some 1600 programs one is not repeated: a replay guesses when the cache was emptied, and the first guess that
-// fits may not be what happened.
+// Of some 1600 programs one is not repeated: a replay guesses when the cache was emptied, and the first guess
+// that fits may not be what happened.
 T_TEST(test_recordings__of_the_model_are_repeated) {
   char model[SCRIPT_PATH];
   script_path(model, "TIDEMARK_DATA", "checks/torch_model.py");
