@@ -222,6 +222,14 @@ double t_env_number(const char* name, double otherwise) {
   exit(2);
 }
 
+static bool t_env_is_thorough(void) {
+  const char* const text = getenv("TIDE_TEST_TIER");
+  if (text == NULL || *text == '\0' || strcmp(text, "quick") == 0) return false;
+  if (strcmp(text, "thorough") == 0) return true;
+  (void)fprintf(stderr, "TIDE_TEST_TIER=%s is neither quick nor thorough\n", text);
+  exit(2);
+}
+
 static uint64_t t_env_seed(void) {
   const char* const text = getenv("TIDE_TEST_SEED");
   if (text == NULL || *text == '\0') return 1;
@@ -402,8 +410,7 @@ static int t_run_role(const char* name, const char* argument) {
 }
 
 static int t_open(void) {
-  const char* const tier = getenv("TIDE_TEST_TIER");
-  t_state.is_thorough = tier != NULL && strcmp(tier, "thorough") == 0;
+  t_state.is_thorough = t_env_is_thorough();
   t_state.only_host = getenv("TIDE_TEST_HOST") != NULL && !t_state.is_thorough;
   t_state.seed = t_env_seed();
   t_state.given_scale = t_env_number("TIDE_TEST_SCALE", 1);

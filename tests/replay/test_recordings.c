@@ -376,7 +376,7 @@ static bool expect_case(const tide_trace* trace, model_case* c, const char* seed
 }
 
 // Of some 1600 programs one is not repeated: a replay guesses when the cache was emptied, and the first guess
-// that fits may not be what happened.
+// that fits may not be what happened. There is none among those of the first seed.
 T_TEST(test_recordings__of_the_model_are_repeated) {
   char model[SCRIPT_PATH];
   script_path(model, "TIDEMARK_DATA", "checks/torch_model.py");
@@ -398,6 +398,6 @@ T_TEST(test_recordings__of_the_model_are_repeated) {
   }
 
   T_CHECK(!case_read(s.output, &c));
-  T_LE(missed, cases / 100);
+  T_LE(missed, t_seed() == 1 ? 0 : cases / 100);
   script_close(&s);
 }
