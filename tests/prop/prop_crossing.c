@@ -1023,7 +1023,7 @@ static const char* const variants[] = { "host", "host tide", NULL };
 
 T_TEST_OVER(prop_crossing__everything_at_once, variants) {
   const size_t repeats = (size_t)t_env_number("TIDE_CROSSING_REPEATS", 1);
-  const size_t runs = t_scaled_least(50, 4);
+  const size_t runs = t_scaled(50);
   watch_open();
   for (size_t i = 0; i < runs; ++i) {
     for (size_t k = 0; k < repeats; ++k) watch_run(play, t_seed() + i);
