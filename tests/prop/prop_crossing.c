@@ -453,7 +453,8 @@ static void do_join(worker* w) {
   (void)ASKED(w->s, tide_device_join(m->d, &options), MAY(TIDE_ERR_STATE) | MAY(TIDE_ERR_LIMIT));
 }
 
-static void do_leave(worker* w) { tide_device_leave(any_member(w)->d); }
+static void do_leave(worker* w) {
+  tide_device_leave(any_member(w)->d); }
 
 // Somebody else in the ledger, who asks for memory.
 static void do_neighbour(worker* w) {
@@ -899,9 +900,23 @@ static void world_open(world* s, uint64_t seed) {
   for (size_t i = 0; i < s->p.caches; ++i) member_open(s, i);
 }
 
+// What members hold is what they have reserved. A cache that is no member has more.
+static void ledger_check(world* s) {
+  const ledger_view view = ledger_look(ledger_path());
+  uint64_t reserved = 0;
+  for (size_t i = 0; i < s->p.caches; ++i) {
+    tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+    T_OK(tide_device_get_stats(s->members[i].d, &stats));
+    reserved += (uint64_t)stats.reserved_bytes[0].current;
+  }
+  if (view.count == s->p.caches) T_EQ(view.ledger.held_bytes, reserved);
+  else T_LE(view.ledger.held_bytes, reserved);
+}
+
 // All threads have stopped.
 static void world_check(world* s) {
   T_OK(tide_machine_device_synchronize(s->m, 0));
+  ledger_check(s);
   if (atomic_load(&is_content_wrong)) T_FAIL("a block has other bytes than were written");
   for (size_t i = 0; i < s->p.caches; ++i) {
     const int broken = tide_device_check(s->members[i].d);
