@@ -59,14 +59,18 @@ typedef struct verdict {
 
 static verdict* outcome;  // shared with the processes of runs
 
-static inline void outcome_open(void) {
+// Memory that this process shares with those that it starts.
+static inline void* shared_new(size_t bytes) {
   char name[] = "/tmp/outcome_XXXXXX";
   const int fd = mkstemp(name);
-  T_CHECK(fd >= 0 && unlink(name) == 0 && ftruncate(fd, sizeof *outcome) == 0);
-  outcome = mmap(NULL, sizeof *outcome, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  T_CHECK(outcome != MAP_FAILED);
+  T_CHECK(fd >= 0 && unlink(name) == 0 && ftruncate(fd, (off_t)bytes) == 0);
+  void* const memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  T_CHECK(memory != MAP_FAILED);
   (void)close(fd);
+  return memory;
 }
+
+static inline void outcome_open(void) { outcome = shared_new(sizeof *outcome); }
 
 #define EXPECT(condition, ...)                                          \
   do {                                                                  \

@@ -113,7 +113,9 @@ static inline tide_status content_queue(tide_machine* m, tide_stream stream, con
   content* const job = malloc(sizeof *job);
   T_CHECK(job != NULL);
   *job = c;
-  return tide_machine_call(m, 0, stream, function, job);
+  const tide_status status = tide_machine_call(m, 0, stream, function, job);
+  if (status != TIDE_OK) free(job);
+  return status;
 }
 
 static inline size_t content_head(content c) { return c.bytes < HEAD_BYTES ? c.bytes : HEAD_BYTES; }
