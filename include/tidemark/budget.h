@@ -180,7 +180,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_observe_pressure(tide_device_cac
 //         that find cached memory cost the same as without a ledger.
 TIDE_API TIDE_NODISCARD tide_status tide_device_join(tide_device_cache* device,
                                                      const tide_quota_options* options);
-// Leaves the ledger: what the cache has is no longer counted. tide_device_free() leaves it, too.
+// Leaves the ledger: what the cache has is no longer counted. Requests that wait for other members go on
+// without the ledger. While another thread joins or leaves, a join or leave waits for it. tide_device_free()
+// leaves, too. Not inside an observer: it may run in the thread of the cache that ends here.
 TIDE_API void tide_device_leave(tide_device_cache* device);
 
 TIDE_END_DECLS

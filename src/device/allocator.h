@@ -588,7 +588,10 @@ struct tide_device_cache {
 
   _Atomic(tide_quota*) quota;      // owned; of the ledger that the cache has joined; NULL: none
   bool is_leaving;                 // the memory is about to go: others get nothing any more; with the gate
-  uint64_t quota_wait_ns;          // that a request waits for other processes at most
+  tide__atomic_u64 memberships;    // how often the cache has joined or left; both change with the gate
+  uint32_t quota_users;            // calls that use it without the gate; under the gate's lock, like
+  bool is_membership_changing;     // a thread is joining or leaving
+  tide__atomic_u64 quota_wait_ns;  // that a request waits for other processes at most
   tide__atomic_u64 granted_bytes;  // that the quota has taken from the ledger
   tide__atomic_u64 pledged_bytes;  // of these, for requests that have asked other processes
   _Atomic(tide__tag*) tags;        // owned; the newest first; written under the pools lock

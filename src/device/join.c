@@ -44,14 +44,6 @@ static void ask_answer(void* user, const tide_quota_ask* ask) {
 // ---------------------------------------------------------------------------------------------------
 // Joining and leaving
 
-static void quota_attach(tide_device_cache* device, tide_quota* quota, uint64_t granted) {
-  tide__store_relaxed(&device->granted_bytes, granted);
-  tide__store_relaxed(&device->pledged_bytes, 0);
-  device->unsettled_bytes = 0;
-  device->is_leaving = false;
-  tide__store_relaxed(&device->quota, quota);
-}
-
 // The ledger must have room for what is reserved. It may ask others, so the gate is not held; meanwhile more
 // may be reserved.
 static tide_status quota_start(tide_device_cache* device, tide_quota* quota) {
@@ -62,42 +54,46 @@ static tide_status quota_start(tide_device_cache* device, tide_quota* quota) {
     granted = tide__max(granted, reserved);
     (void)tide__gate_enter(device);
     const bool is_enough = tide__load_relaxed(&device->reserved_bytes) <= granted;
-    if (is_enough) quota_attach(device, quota, granted);
+    if (is_enough) tide__membership_set(device, quota, granted);
     tide__gate_leave(device);
     if (is_enough) return TIDE_OK;
   }
 }
 
-tide_status tide_device_join(tide_device_cache* device, const tide_quota_options* options) {
-  tide_quota_options whole = TIDE_QUOTA_OPTIONS_INIT;
+static tide_status quota_join(tide_device_cache* device, const tide_quota_options* options) {
   tide_quota* quota = NULL;
-  TIDE_REQUIRE(device != NULL && options != NULL, TIDE_ERR_ARGUMENT, "device_join: no device or options");
-  TIDE__REQUIRE_OWN(device, "device_join");
-  TIDE_TRY(tide__sized_read("device_join", options, &whole, sizeof whole));
-  TIDE_REQUIRE(whole.on_ask == NULL && whole.user == NULL, TIDE_ERR_ARGUMENT,
-               "device_join: the cache answers other processes itself; on_ask and user must be NULL");
   TIDE_REQUIRE(tide__load_relaxed(&device->quota) == NULL, TIDE_ERR_STATE,
                "device_join: the cache is a member of a ledger already");
-  whole.on_ask = ask_answer;
-  whole.user = device;
-  whole.has_helper = true;
-  TIDE_TRY(tide_quota_join(&whole, &quota));
-  device->quota_wait_ns = whole.wait_ns;
+  TIDE_TRY(tide_quota_join(options, &quota));
+  tide__store_relaxed(&device->quota_wait_ns, options->wait_ns);
   const tide_status status = quota_start(device, quota);
   if (status != TIDE_OK) {
     const tide_error before = *tide_last_error();
     tide_quota_leave(quota);
     tide__error_restore(&before);
   }
+  return status;
+}
+
+tide_status tide_device_join(tide_device_cache* device, const tide_quota_options* options) {
+  tide_quota_options whole = TIDE_QUOTA_OPTIONS_INIT;
+  TIDE_REQUIRE(device != NULL && options != NULL, TIDE_ERR_ARGUMENT, "device_join: no device or options");
+  TIDE__REQUIRE_OWN(device, "device_join");
+  TIDE_TRY(tide__sized_read("device_join", options, &whole, sizeof whole));
+  TIDE_REQUIRE(whole.on_ask == NULL && whole.user == NULL, TIDE_ERR_ARGUMENT,
+               "device_join: the cache answers other processes itself; on_ask and user must be NULL");
+  whole.on_ask = ask_answer;
+  whole.user = device;
+  whole.has_helper = true;
+  tide__membership_change_begin(device);
+  const tide_status status = quota_join(device, &whole);
+  tide__membership_change_end(device);
   return status == TIDE_ERR_LIMIT ? TIDE_ERR_NO_MEMORY : status;
 }
 
 void tide_device_leave(tide_device_cache* device) {
   if (device == NULL || tide__is_inherited(device)) return;
-  tide_quota* const quota = tide__load_relaxed(&device->quota);
-  if (quota == NULL) return;
-  (void)tide__gate_enter(device);
-  tide__store_relaxed(&device->quota, NULL);
-  tide__gate_leave(device);
-  tide_quota_leave(quota);
+  tide__membership_change_begin(device);
+  tide_quota_leave(tide__membership_end(device));
+  tide__membership_change_end(device);
 }

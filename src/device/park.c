@@ -66,6 +66,10 @@ static tide__pool_list pools_select(tag_pools* found, size_t first, bool is_park
   return list;
 }
 
+static tide_status pools_wait(tide_device_cache* device, const tag_pools* found, const char* call) {
+  return tide__pools_wait(device, (tide__pool_list){ found->pools, found->count }, call);
+}
+
 static tide_status call_check(tide_device_cache* device, const char* call, const char* tag) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "%s: no device", call);
   TIDE__REQUIRE_OWN(device, call);
@@ -173,13 +177,16 @@ static tide_status kind_park(tide_device_cache* device, tide__pool_list list, co
   return status;
 }
 
-// After a failure, what was parked before comes back. If it does not, it stays parked with its backup.
-static void parked_return(tide_device_cache* device, tide__pool_list list,
-                          const tide__call_context* context) {
+// After a failure, what was parked before comes back, unless others have fetched it. If it does not, it stays
+// parked with its backup.
+static void parked_return(tide_device_cache* device, tag_pools parked, const tide__call_context* context) {
   const tide_error before = *tide_last_error();
   tide__unpark_order order = { .streams = NULL };
   tide_park_result result = TIDE_PARK_RESULT_INIT;
-  tide__ignore(tide__pools_unpark(device, list, &order, context, &result));
+  if (pools_wait(device, &parked, "device_park") == TIDE_OK) {
+    const tide__pool_list list = pools_select(&parked, 0, true, TIDE_BACKUP_OF_POOL);
+    tide__ignore(tide__pools_unpark(device, list, &order, context, &result));
+  }
   tide__heap_release(device->heap, order.lost, order.lost_capacity, sizeof *order.lost);
   tide__error_restore(&before);
 }
@@ -190,14 +197,15 @@ static tide_status found_park(tide_device_cache* device, tag_pools* found, const
   const uint32_t asked = order->wish.kind;
   size_t parked = 0;  // pools at the front of the list that this call has parked; contents are discarded last
   if (asked != TIDE_BACKUP_OF_POOL) {
+    TIDE_TRY(pools_wait(device, found, "device_park"));
     return kind_park(device, pools_select(found, 0, false, TIDE_BACKUP_OF_POOL), order, asked, &context, out);
   }
   for (uint32_t kind = TIDE_BACKUP_FILE + 1; kind-- > TIDE_BACKUP_NONE;) {
+    tide_status status = pools_wait(device, found, "device_park");
     const tide__pool_list list = pools_select(found, parked, false, kind);
-    if (list.count == 0) continue;
-    const tide_status status = kind_park(device, list, order, kind, &context, out);
+    if (status == TIDE_OK && list.count > 0) status = kind_park(device, list, order, kind, &context, out);
     if (status != TIDE_OK) {
-      parked_return(device, (tide__pool_list){ found->pools, parked }, &context);
+      parked_return(device, (tag_pools){ found->pools, parked, parked }, &context);
       return status;
     }
     parked += list.count;
@@ -210,8 +218,6 @@ static tide_status park_at_gate(tide_device_cache* device, const char* tag, cons
   tag_pools found;
   tide__backups_sweep(device);
   tide_status status = pools_find(device, "device_park", tag, &found);
-  const tide__pool_list all = { found.pools, found.count };
-  if (status == TIDE_OK) status = tide__pools_wait(device, all, "device_park");
   if (status == TIDE_OK) status = found_park(device, &found, order, out);
   pools_leave(device, &found);
   return status;
@@ -239,13 +245,13 @@ static tide_status unpark_at_gate(tide_device_cache* device, const char* tag, ti
   tag_pools found;
   tide__backups_sweep(device);
   tide_status status = pools_find(device, "device_unpark", tag, &found);
-  const tide__pool_list all = { found.pools, found.count };
-  if (status == TIDE_OK) status = tide__pools_wait(device, all, "device_unpark");
+  if (status == TIDE_OK) status = pools_wait(device, &found, "device_unpark");
   if (status == TIDE_OK) {
     const tide__pool_list parked = pools_select(&found, 0, true, TIDE_BACKUP_OF_POOL);
     status = tide__pools_unpark(device, parked, order, &context, out);
   }
-  if (status == TIDE_OK) status = tide__pools_arrive(device, all, order);
+  if (status == TIDE_OK)
+    status = tide__pools_arrive(device, (tide__pool_list){ found.pools, found.count }, order);
   pools_leave(device, &found);
   return status;
 }

@@ -188,7 +188,8 @@ static tide_status use_ask(use_call* call) {
     const tide_status status = tide__allowance_ask(call->device, stats.parked_bytes, use_attempt, call);
     if (status != TIDE_ERR_NO_MEMORY) return status;
     const bool is_refused = call->attempts == before;
-    if (is_refused || tide__sys_clock_ns() - begin_ns >= call->device->quota_wait_ns) break;
+    if (is_refused || tide__sys_clock_ns() - begin_ns >= tide__load_relaxed(&call->device->quota_wait_ns))
+      break;
   }
   return TIDE_ERR_NO_MEMORY;
 }

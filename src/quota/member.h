@@ -36,6 +36,7 @@ struct tide_quota {
   bool has_helper;
   pthread_t helper;
   tide__atomic_u32 is_ending;     // the helper should end
+  tide__atomic_u32 is_stopped;    // nobody waits any more
   tide__atomic_u32 is_answering;  // a thread is in tide__quota_answer()
   tide__atomic_u32 is_postponed;  // requests to park may be unanswered
   tide__atomic_u32 bell_seen;     // the bell when it was answered last
@@ -82,6 +83,10 @@ uint64_t tide__quota_most_locked(tide_quota* quota);
 
 // Empties the slots of members whose processes have ended. Returns whether there were any.
 bool tide__quota_reap_locked(tide_quota* quota);
+
+// Ends the waiting of threads in tide_quota_take(), which then fails as if the time were over; so does each
+// later one. Any thread, before tide_quota_leave().
+void tide__quota_stop(tide_quota* quota);
 
 // Waits for `bytes`, and asks others for them (wait.c).
 tide__quota_fit tide__quota_wait(tide_quota* quota, uint64_t bytes);

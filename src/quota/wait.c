@@ -149,6 +149,12 @@ static tide__quota_fit wait_step(tide_quota* quota, uint64_t bytes, uint64_t end
   return fit;
 }
 
+// Who reads the count of changes before this does not sleep after it.
+void tide__quota_stop(tide_quota* quota) {
+  tide__store_seq(&quota->is_stopped, 1);
+  tide__quota_wake(&quota->file);
+}
+
 // Requests to this member are answered meanwhile, so that two members that wait for each other get on.
 // Parking is left for later, because it takes long.
 tide__quota_fit tide__quota_wait(tide_quota* quota, uint64_t bytes) {
@@ -160,7 +166,8 @@ tide__quota_fit tide__quota_wait(tide_quota* quota, uint64_t bytes) {
   for (;;) {
     uint32_t changed = 0;
     fit = wait_step(quota, bytes, end_ns, &drives, &changed);
-    if (fit != TIDE__QUOTA_FULL || tide__sys_clock_ns() >= end_ns) break;
+    const bool is_over = tide__load_seq(&quota->is_stopped) != 0 || tide__sys_clock_ns() >= end_ns;
+    if (fit != TIDE__QUOTA_FULL || is_over) break;
     if (!quota->has_helper && tide__quota_is_rung(quota, TIDE_QUOTA_TRIM))
       tide__quota_answer(quota, TIDE_QUOTA_TRIM);
     const uint64_t now_ns = tide__sys_clock_ns();

@@ -382,6 +382,99 @@ DEVICE_TEST_OVER(test_join__a_use_that_waits_gives_way_and_goes_on_later, tide_h
   ledger_remove();
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Leaving and joining while others work
+
+typedef struct asker {
+  tide_device_cache* d;
+  tide_status status;
+} asker;
+
+static void* asker_run(void* user) {
+  asker* const a = user;
+  tide_block block;
+  a->status = tide_device_alloc(a->d, NULL, 32 * MIB, &block);
+  return NULL;
+}
+
+static uint64_t wanted(void) {
+  const ledger_view view = ledger_look(ledger_path());
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < view.count; ++i) bytes += view.members[i].wanted_bytes;
+  return bytes;
+}
+
+// The request used the quota after it was freed.
+DEVICE_TEST_OVER(test_join__a_request_that_waits_goes_on_when_the_cache_leaves, device_host) {
+  asker a = { .d = d };
+  pthread_t thread;
+  tide_quota* const other = member_join(ledger_path(), 0, TIDE_NO_LIMIT);
+  T_OK(tide_quota_take(other, 80 * MIB));  // of 100, and it gives nothing
+  join(d, 0, 0, LONG_NS);
+  t_thread_start(&thread, asker_run, &a);
+  T_WAIT(wanted() > 0);
+  tide_device_leave(d);
+  t_thread_join(thread);
+  T_OK(a.status);
+  T_EQ(held(), 80 * MIB);
+  tide_quota_leave(other);
+  ledger_remove();
+}
+
+enum { COMERS = 4 };
+
+typedef struct coming {
+  tide_device_cache* d;
+  atomic_int joined;
+  atomic_int failed;
+} coming;
+
+static void* coming_run(void* user) {
+  coming* const c = user;
+  const tide_status status = try_join(c->d, 0, 0, 0);
+  atomic_fetch_add(status == TIDE_OK ? &c->joined : &c->failed, 1);
+  if (status != TIDE_OK) T_EQ(status, TIDE_ERR_STATE);
+  return NULL;
+}
+
+// Two of them joined, and one place in the ledger stayed taken.
+DEVICE_TEST_OVER(test_join__of_threads_that_join_at_once_one_does, device_host) {
+  T_OK(tide_quota_make(ledger_path(), 100 * MIB));
+  for (int i = 0; i < 50; ++i) {
+    coming c = { .d = d };
+    run_threads(COMERS, coming_run, &c);
+    T_EQ(atomic_load(&c.joined), 1);
+    T_EQ(atomic_load(&c.failed), COMERS - 1);
+    T_EQ(ledger_look(ledger_path()).count, 1);
+    tide_device_leave(d);
+    T_EQ(ledger_look(ledger_path()).count, 0);
+  }
+  ledger_remove();
+}
+
+// A request has its memory in the ledger, and waits for the machine to have it. What it was promised in one
+// membership was counted off in the next one.
+DEVICE_TEST_OVER(test_join__a_pledge_ends_with_its_membership, device_host) {
+  asker a = { .d = d };
+  pthread_t thread;
+  void* all = NULL;
+  T_OK(tide_quota_make(ledger_path(), 100 * MIB));
+  T_OK(tide_machine_raw_alloc(m, 0, MACHINE_CAPACITY, &all));
+  join(d, 0, 0, LONG_NS);
+  t_thread_start(&thread, asker_run, &a);
+  T_WAIT(held() > 0);
+  tide_device_leave(d);
+  join(d, 0, 0, 0);
+  T_OK(tide_machine_raw_release(m, 0, all));
+  t_thread_join(thread);
+  if (a.status != TIDE_OK) T_EQ(a.status, TIDE_ERR_NO_MEMORY);
+  (void)take(d, NULL, 20 * MIB);
+  T_EQ(held(), machine_in_use(m));
+  tide_device_leave(d);
+  T_EQ(held(), 0);
+  ledger_remove();
+}
+
 // A process that holds 60 MiB, until it is killed.
 static void child_run(int ready) {
   tide_machine* m = NULL;

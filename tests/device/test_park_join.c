@@ -75,3 +75,43 @@ DEVICE_TEST_OVER(test_park__a_failed_return_leaves_handles_as_they_were, device_
   all_give(d, blocks, BLOCKS);
   T_OK(tide_device_pool_drop(d, pool));
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Undoing without a heap
+
+enum { POOLS = 40 };
+
+static tide_device_cache* parked_new(tide_machine* m, counting_heap* records) {
+  counting_heap_init(records, SIZE_MAX, true);
+  tide_device_cache* const d = device_new(m, 0, &records->heap);
+  for (size_t i = 0; i < POOLS; ++i) (void)known_new(m, d, tagged(d, "weights"), NULL, 2 * MIB, i + 1);
+  (void)park(d, "weights", TIDE_BACKUP_PINNED);
+  return d;
+}
+
+static const char* const dry_tide[] = { "dry tide", NULL };
+
+// Twice, everything that came is to go again, and the machine takes none of it. The second time there is no
+// memory for records. All of it goes with the allocator, which had lost what it could not list.
+DEVICE_TEST_OVER(test_park__what_cannot_be_undone_is_not_lost, dry_tide) {
+  const size_t before = free_bytes(m, 0);
+  (void)d;
+  for (size_t skip = t_sample_first(); skip < 2 * POOLS; skip += t_sample_step()) {
+    counting_heap records;
+    tide_device_cache* const own = parked_new(m, &records);
+    tide_fault copies = fault_of(TIDE_CALL_COPY, TIDE_ERR_MACHINE);
+    copies.skip = POOLS - 2;
+    fault_put(m, &copies);
+    break_calls(m, TIDE_CALL_PHYSICAL_FREE, TIDE_ERR_MACHINE, UINT64_MAX);
+    T_STATUS(tide_device_unpark(own, "weights", NULL, NULL), TIDE_ERR_MACHINE);
+    tide_machine_fault_clear(m);
+    fault_put(m, &copies);
+    break_calls(m, TIDE_CALL_PHYSICAL_FREE, TIDE_ERR_MACHINE, UINT64_MAX);
+    atomic_store(&records.fail_at, atomic_load(&records.allocs) + skip);
+    T_ANY(tide_device_unpark(own, "weights", NULL, NULL));
+    tide_machine_fault_clear(m);
+    tide_device_free(own);
+    T_EQ(atomic_load(&records.outstanding), 0);
+    T_EQ(free_bytes(m, 0), before);
+  }
+}

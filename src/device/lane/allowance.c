@@ -6,11 +6,15 @@
 //
 //   granted >= reserved + unsettled     always, with the gate
 //
+// Requests that wait for other processes use the quota without the gate. A thread that leaves the ledger stops
+// them and waits for them. A pledge belongs to the membership in which it was made, and ends with it.
+//
 // Unsettled is memory that came from the machine and is not reserved yet. Where parking or unparking fails
 // half way, it is counted too long, until the turn ends. While a thread has paused its turn, nothing is
 // settled: it may have such memory.
 #include "base/sys.h"
 #include "device/lane/lane.h"
+#include "quota/member.h"
 
 static uint64_t needed_bytes(tide_device_cache* device) {
   return tide__load_relaxed(&device->reserved_bytes) + device->unsettled_bytes;
@@ -50,20 +54,43 @@ void tide__allowance_settle(tide_device_cache* device) {
 
 #define MACHINE_PAUSE_NS 1000000u  // between two looks at the memory of the machine
 
-// While this waits for others, they may ask, too: what is freed for them goes to the ledger. From the grant
-// on, no turn gives away what is granted.
-static bool pledge_begin(tide_device_cache* device, uint64_t bytes) {
-  if (tide_quota_take(tide__load_relaxed(&device->quota), bytes) != TIDE_OK) return false;
-  (void)tide__gate_enter(device);
-  (void)tide__add_relaxed(&device->pledged_bytes, bytes);
-  (void)tide__add_relaxed(&device->granted_bytes, bytes);
-  tide__gate_leave(device);
-  return true;
+// The quota, which stays until quota_let_go(); NULL: none. `out_number` is that of the membership.
+static tide_quota* quota_hold(tide_device_cache* device, uint64_t* out_number) {
+  tide__mutex_lock(&device->gate_lock);
+  tide_quota* const quota = tide__load_relaxed(&device->quota);
+  *out_number = tide__load_relaxed(&device->memberships);
+  if (quota != NULL) device->quota_users++;
+  tide__mutex_unlock(&device->gate_lock);
+  return quota;
 }
 
-static void pledge_end(tide_device_cache* device, uint64_t bytes) {
+static void quota_let_go(tide_device_cache* device) {
+  tide__mutex_lock(&device->gate_lock);
+  if (--device->quota_users == 0) tide__signal_all(&device->gate_open);
+  tide__mutex_unlock(&device->gate_lock);
+}
+
+static bool is_member_still(tide_device_cache* device, uint64_t number) {
+  return tide__load_relaxed(&device->memberships) == number;
+}
+
+// While this waits for others, they may ask, too: what is freed for them goes to the ledger. From the grant
+// on, no turn gives away what is granted. What is granted after the cache has left is gone with its quota.
+static bool pledge_begin(tide_device_cache* device, tide_quota* quota, uint64_t number, uint64_t bytes) {
+  if (tide_quota_take(quota, bytes) != TIDE_OK) return false;
   (void)tide__gate_enter(device);
-  (void)tide__add_relaxed(&device->pledged_bytes, (uint64_t)0 - bytes);
+  const bool is_member = is_member_still(device, number);
+  if (is_member) {
+    (void)tide__add_relaxed(&device->pledged_bytes, bytes);
+    (void)tide__add_relaxed(&device->granted_bytes, bytes);
+  }
+  tide__gate_leave(device);
+  return is_member;
+}
+
+static void pledge_end(tide_device_cache* device, uint64_t number, uint64_t bytes) {
+  (void)tide__gate_enter(device);
+  if (is_member_still(device, number)) (void)tide__add_relaxed(&device->pledged_bytes, (uint64_t)0 - bytes);
   tide__gate_leave(device);
 }
 
@@ -77,28 +104,72 @@ static bool machine_lacks(tide_device_cache* device, uint64_t bytes) {
 }
 
 // The memory of a process that has ended comes back a little after its place in the ledger.
-static tide_status attempt_patiently(tide_device_cache* device, uint64_t bytes, tide__attempt_fn again,
-                                     void* user) {
-  const uint64_t begin_ns = tide__sys_clock_ns();
+static tide_status attempt_patiently(tide_device_cache* device, uint64_t number, uint64_t bytes,
+                                     tide__attempt_fn again, void* user) {
+  const uint64_t end_ns = tide__sys_clock_ns() + tide__load_relaxed(&device->quota_wait_ns);
   tide_status status = again(user);
-  while (status == TIDE_ERR_NO_MEMORY && machine_lacks(device, bytes) &&
-         tide__sys_clock_ns() - begin_ns < device->quota_wait_ns) {
+  while (status == TIDE_ERR_NO_MEMORY && machine_lacks(device, bytes) && is_member_still(device, number) &&
+         tide__sys_clock_ns() < end_ns) {
     tide__sys_sleep_ns(MACHINE_PAUSE_NS);
     if (!machine_lacks(device, bytes)) status = again(user);
   }
   return status;
 }
 
+// A cache that has left meanwhile has no ledger that could refuse the memory.
 tide_status tide__allowance_ask(tide_device_cache* device, uint64_t bytes, tide__attempt_fn again,
                                 void* user) {
-  if (tide__load_relaxed(&device->quota) == NULL || bytes == 0) return TIDE_ERR_NO_MEMORY;
+  uint64_t number = 0;
+  tide_quota* const quota = bytes > 0 ? quota_hold(device, &number) : NULL;
+  if (quota == NULL) return TIDE_ERR_NO_MEMORY;
   const tide_error before = *tide_last_error();
+  const bool is_pledged = pledge_begin(device, quota, number, bytes);
+  quota_let_go(device);
   tide_status status = TIDE_ERR_NO_MEMORY;
-  if (!pledge_begin(device, bytes)) {
-    tide__error_restore(&before);
-    return status;
-  }
-  status = attempt_patiently(device, bytes, again, user);
-  pledge_end(device, bytes);
+  if (is_pledged || !is_member_still(device, number))
+    status = attempt_patiently(device, number, bytes, again, user);
+  else tide__error_restore(&before);
+  if (is_pledged) pledge_end(device, number, bytes);
   return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Membership
+
+void tide__membership_change_begin(tide_device_cache* device) {
+  tide__mutex_lock(&device->gate_lock);
+  while (device->is_membership_changing) tide__signal_wait(&device->gate_open, &device->gate_lock);
+  device->is_membership_changing = true;
+  tide__mutex_unlock(&device->gate_lock);
+}
+
+void tide__membership_change_end(tide_device_cache* device) {
+  tide__mutex_lock(&device->gate_lock);
+  device->is_membership_changing = false;
+  tide__signal_all(&device->gate_open);
+  tide__mutex_unlock(&device->gate_lock);
+}
+
+// Who has the gate or its lock may read the quota, so it changes with both.
+void tide__membership_set(tide_device_cache* device, tide_quota* quota, uint64_t granted) {
+  tide__mutex_lock(&device->gate_lock);
+  tide__store_relaxed(&device->granted_bytes, granted);
+  tide__store_relaxed(&device->pledged_bytes, 0);
+  device->unsettled_bytes = 0;
+  (void)tide__add_relaxed(&device->memberships, 1);
+  tide__store_relaxed(&device->quota, quota);
+  tide__mutex_unlock(&device->gate_lock);
+}
+
+tide_quota* tide__membership_end(tide_device_cache* device) {
+  tide_quota* const quota = tide__load_relaxed(&device->quota);
+  if (quota == NULL) return NULL;
+  (void)tide__gate_enter(device);
+  tide__membership_set(device, NULL, 0);
+  tide__gate_leave(device);
+  tide__quota_stop(quota);
+  tide__mutex_lock(&device->gate_lock);
+  while (device->quota_users > 0) tide__signal_wait(&device->gate_open, &device->gate_lock);
+  tide__mutex_unlock(&device->gate_lock);
+  return quota;
 }

@@ -47,18 +47,28 @@ void tide__gate_resume(tide_device_cache* device) {
   (void)tide__add_relaxed(&device->paused, (uint32_t)-1);
 }
 
-// Who has paused may wait for what this thread has still to tell.
-void tide__gate_settle(tide_device_cache* device) {
-  const bool waits = tide__load_relaxed(&device->paused) > 0 && !tide__observers_are_around();
-  if (!waits && tide__untold_count == 0) return;
+// Leaves the gate until no thread has paused, if `waits_for_paused`, and `moving`, if there is one, does not
+// move. Who has paused may wait for what this thread has still to tell. What is waited for changes with the
+// gate only, so it stays as it is while nobody has that.
+static void turn_give(tide_device_cache* device, bool waits_for_paused, const tide__pool* moving) {
   turn_end(device);
   tide__history_tell(&device->history);
   tide__mutex_lock(&device->gate_lock);
-  while (device->is_gate_taken || (waits && tide__load_relaxed(&device->paused) > 0)) {
+  while (device->is_gate_taken || (waits_for_paused && tide__load_relaxed(&device->paused) > 0) ||
+         (moving != NULL && moving->is_moving)) {
     tide__signal_wait(&device->gate_open, &device->gate_lock);
   }
   device->is_gate_taken = true;
   tide__mutex_unlock(&device->gate_lock);
+}
+
+void tide__gate_settle(tide_device_cache* device) {
+  const bool waits = tide__load_relaxed(&device->paused) > 0 && !tide__observers_are_around();
+  if (waits || tide__untold_count > 0) turn_give(device, waits, NULL);
+}
+
+void tide__gate_wait_for(tide_device_cache* device, const tide__pool* moving) {
+  turn_give(device, false, moving);
 }
 
 void tide__detour(tide_device_cache* device, uint32_t bit, bool is_set) {

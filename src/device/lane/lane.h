@@ -40,6 +40,8 @@ void tide__gate_resume(tide_device_cache* device);
 // is about to give back is then back. The caller has the gate before and after, but not between. A thread
 // that is inside an observer does not wait, because two of them could wait for each other.
 void tide__gate_settle(tide_device_cache* device);
+// Leaves the gate until nobody moves a pool any more, of which the caller is a guest.
+void tide__gate_wait_for(tide_device_cache* device, const tide__pool* moving);
 // Are scopes open that act as captures? Regions do not.
 static inline bool tide__has_captures(tide_device_cache* device) {
   return (tide__load_relaxed(&device->detours) & TIDE__HAS_CAPTURES) != 0;
@@ -84,6 +86,13 @@ void tide__allowance_settle(tide_device_cache* device);
 typedef tide_status (*tide__attempt_fn)(void* user);
 tide_status tide__allowance_ask(tide_device_cache* device, uint64_t bytes, tide__attempt_fn again,
                                 void* user);
+// Joining and leaving are one at a time. Between these two, the caller may change the membership.
+void tide__membership_change_begin(tide_device_cache* device);
+void tide__membership_change_end(tide_device_cache* device);
+// Takes a quota, which has granted so much, or NULL. The caller has the gate.
+void tide__membership_set(tide_device_cache* device, tide_quota* quota, uint64_t granted);
+// Leaves the quota and returns it when no call uses it any more; NULL: there is none. With no gate.
+tide_quota* tide__membership_end(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
 // history.c

@@ -45,10 +45,13 @@ tide_status tide__kept_open(tide_device_cache* device, tide_physical handle, tid
   return TIDE_OK;
 }
 
-void tide__physical_give(tide_device_cache* device, tide_physical handle) {
+static bool physical_try_give(tide_device_cache* device, tide_physical handle) {
   if (device->kept.count > 0) kept_close(device, handle);
-  if (tide_machine_physical_free(device->machine, handle) == TIDE_OK) return;
-  device->orphans[device->orphan_count++] = handle;
+  return tide_machine_physical_free(device->machine, handle) == TIDE_OK;
+}
+
+void tide__physical_give(tide_device_cache* device, tide_physical handle) {
+  if (!physical_try_give(device, handle)) device->orphans[device->orphan_count++] = handle;
 }
 
 void tide__orphans_retry(tide_device_cache* device) {
@@ -127,7 +130,6 @@ tide_status tide__access_give(tide_device_cache* device, uint64_t address, uint6
 tide_status tide__mapping_new(tide_device_cache* device, uint64_t address, uint64_t bytes, size_t handles,
                               tide__mapping** out) {
   TIDE_TRY(tide__range_clear(device, address, bytes));
-  TIDE_TRY(tide__orphans_reserve(device, handles));
   tide__mapping* const mapping =
       tide__heap_alloc(device->heap, 1, sizeof *mapping + handles * sizeof *mapping->handles);
   TIDE_REQUIRE(mapping != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", handles);
@@ -164,10 +166,19 @@ tide_status tide__mapping_commit(tide_device_cache* device, tide__mapping* mappi
   return TIDE_OK;
 }
 
-// Unmaps and gives back as much as the machine takes; true when nothing is left.
+static void mapping_give_handles(tide_device_cache* device, tide__mapping* mapping) {
+  const size_t count = mapping->count;
+  mapping->count = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (!physical_try_give(device, mapping->handles[i]))
+      mapping->handles[mapping->count++] = mapping->handles[i];
+  }
+}
+
+// Unmaps and gives back as much as the machine takes; true when nothing is left. The record of the mapping
+// keeps what the machine refuses, so that this needs no memory.
 static bool mapping_try_end(tide_device_cache* device, tide__mapping* mapping) {
   void* const address = tide__pointer(mapping->address);
-  if (tide__orphans_reserve(device, mapping->count) != TIDE_OK) return false;
   if (mapping->is_busy && tide_machine_device_synchronize(device->machine, device->index) != TIDE_OK)
     return false;
   mapping->is_busy = false;
@@ -175,11 +186,15 @@ static bool mapping_try_end(tide_device_cache* device, tide__mapping* mapping) {
     return false;
   }
   mapping->bytes = 0;
-  while (mapping->count > 0) tide__physical_give(device, mapping->handles[--mapping->count]);
+  mapping_give_handles(device, mapping);
   tide__allowance_undo(device, mapping->made_bytes);
   mapping->made_bytes = 0;
-  return mapping->range_bytes == 0 ||
-         tide_machine_address_release(device->machine, address, mapping->range_bytes) == TIDE_OK;
+  if (mapping->range_bytes > 0 &&
+      tide_machine_address_release(device->machine, address, mapping->range_bytes) != TIDE_OK) {
+    return false;
+  }
+  mapping->range_bytes = 0;
+  return mapping->count == 0;
 }
 
 bool tide__mapping_end(tide_device_cache* device, tide__mapping* mapping) {

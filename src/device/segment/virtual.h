@@ -67,7 +67,8 @@ tide_status tide__mapping_add(tide_device_cache* device, tide__mapping* mapping,
 // the record is freed. On failure nothing changes.
 tide_status tide__mapping_commit(tide_device_cache* device, tide__mapping* mapping);
 // Unmaps all, and gives back the handles that belong to the mapping and `range_bytes` of addresses. False if
-// the machine refuses: the record stays among the stuck ones. The thread's error stays as it is.
+// the machine refuses: the record stays among the stuck ones, with what is left. It needs no memory, so
+// nothing is lost when there is none. The thread's error stays as it is.
 bool tide__mapping_end(tide_device_cache* device, tide__mapping* mapping);
 void tide__mapping_free(tide_device_cache* device, tide__mapping* mapping);
 // Tries all stuck mappings again.

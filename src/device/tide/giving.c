@@ -300,6 +300,7 @@ bool tide__give_next(const tide__giving* giving, uint64_t* turn) {
   if (*turn == 0) *turn = ++device->give_turns;
   giving_walk walk = { .giving = giving, .takes = park_takes_locked, .turn = *turn };
   for (;;) {
+    tide__gate_settle(device);  // from the choice of a pool until it moves, the gate is not left
     const tide__lack lack = tide__giving_lack(giving);
     order_apply(giving, lack);
     walk.under = lack.tag;

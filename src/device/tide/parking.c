@@ -72,16 +72,23 @@ tide_status tide__pools_check_captures(tide_device_cache* device, const char* ca
   return TIDE_OK;
 }
 
+static const tide__pool* list_moving(tide__pool_list list) {
+  size_t i = 0;
+  while (i < list.count && !list.pools[i]->is_moving) i++;
+  return i < list.count ? list.pools[i] : NULL;
+}
+
+// While this waits for one pool, another one may begin to move.
 tide_status tide__pools_wait(tide_device_cache* device, tide__pool_list list, const char* call) {
-  for (size_t i = 0; i < list.count; i++) {
-    while (list.pools[i]->is_moving) {
-      TIDE_REQUIRE(!tide__observers_are_around(), TIDE_ERR_STATE,
-                   "%s: pool %u is being parked, and this is called inside an observer", call,
-                   list.pools[i]->base.number);
-      tide__gate_settle(device);
-    }
+  for (;;) {
+    tide__gate_settle(device);
+    const tide__pool* const moving = list_moving(list);
+    if (moving == NULL) return TIDE_OK;
+    TIDE_REQUIRE(!tide__observers_are_around(), TIDE_ERR_STATE,
+                 "%s: pool %u is being parked, and this is called inside an observer", call,
+                 moving->base.number);
+    tide__gate_wait_for(device, moving);
   }
-  return TIDE_OK;
 }
 
 void tide__pools_set_moving(tide__pool_list list, bool is_moving) {
@@ -390,7 +397,7 @@ tide_status tide__pools_park(tide_device_cache* device, tide__pool_list list, co
   call.freight.device = device;
   if (list.count == 0) return TIDE_OK;
   TIDE_TRY(tide__pools_check_captures(device, "device_park"));
-  tide__gate_settle(device);
+  TIDE_ASSERT(list_moving(list) == NULL);
   for (size_t i = 0; i < list.count; i++) TIDE_TRY(pool_check(device, list.pools[i]));
   tide__pools_set_moving(list, true);
   (void)tide__ahead_give(device, context);

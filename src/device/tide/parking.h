@@ -22,7 +22,8 @@ typedef struct tide__park_order {
   tide__backup* backup;  // one that was kept, with the caller as its user; NULL: none
 } tide__park_order;
 
-// Parks pools that are not parked.
+// Parks pools that are not parked. The caller has settled at the gate, has seen since that the pools are not
+// away, and has not left the gate since: two threads would else park the same pool.
 tide_status tide__pools_park(tide_device_cache* device, tide__pool_list list, const tide__park_order* order,
                              const tide__call_context* context, tide_park_result* out);
 
@@ -46,7 +47,7 @@ typedef struct tide__unpark_order {
   size_t lost_capacity;
 } tide__unpark_order;
 
-// Unparks pools that are parked.
+// Unparks pools that are parked, and that nobody moves.
 tide_status tide__pools_unpark(tide_device_cache* device, tide__pool_list list, tide__unpark_order* order,
                                const tide__call_context* context, tide_park_result* out);
 
@@ -57,7 +58,8 @@ tide_status tide__pools_arrive(tide_device_cache* device, tide__pool_list list,
 
 // Before a request gets memory of its pool: unparks that, or fails, where it is parked.
 tide_status tide__pool_open(const tide__request* request);
-// Waits until no other thread is parking or unparking pools of a list.
+// Settles at the gate, and waits until no other thread is parking or unparking pools of a list. None of them
+// is, then, until the caller leaves the gate again; they may be parked or not, whatever they were before.
 // Errors: TIDE_ERR_STATE inside an observer, which must not wait.
 tide_status tide__pools_wait(tide_device_cache* device, tide__pool_list list, const char* call);
 // Refuses a call while a scope acts as a capture.
