@@ -676,12 +676,15 @@ static void callback_call(worker* w, member* m, uint64_t what) {
     case 4: do_visit(w); break;
     case 5: do_limit(w); break;
     case 6: do_budget(w); break;
-    case 7:
+    case 7: do_join(w); break;
+    case 8: do_leave(w); break;
+    case 9: do_span(w); break;
+    case 10:
       if (pthread_rwlock_trywrlock(&m->touch) != 0) break;
       tag_park(w, m, any_tag(w));
       T_EQ(pthread_rwlock_unlock(&m->touch), 0);
       break;
-    case 8:
+    case 11:
       if (!ASKED(w->s, tide_device_use(m->d, tags[w->steps % TAGS], stream), USE_MASK)) break;
       T_OK(tide_device_done(m->d, tags[w->steps % TAGS], stream));
       break;
@@ -702,7 +705,7 @@ static void listener_hear(listener* l, const char* callback) {
   if (w == NULL || w->depth > 0 || number % 16 != 0) return;
   const char* const before = watch_enter(callback);
   w->depth++;
-  callback_call(w, l->member, below(w, 14));
+  callback_call(w, l->member, below(w, 16));
   w->depth--;
   watch_leave(before);
 }
