@@ -633,7 +633,7 @@ TIDE_API tide_status tide_device_trim_backups(tide_device_cache* device, const c
 // Copies contents of a block that is handed out from its backup to host memory: those that it had when its
 // pool was parked. The pool is parked, or its backup was kept. If the backup is in host memory, *out_data is
 // its address there, valid until the pool is unparked, or the backup used again or trimmed; else it is NULL.
-// `destination` and `out_data` may be NULL.
+// `destination` and `out_data` may be NULL. Reading 0 bytes is a no-op, whatever the addresses are.
 // Errors: TIDE_ERR_HANDLE if the range does not lie in such a block; TIDE_ERR_STATE if its contents were
 //         discarded; TIDE_ERR_MACHINE if the backup cannot be read.
 TIDE_API TIDE_NODISCARD tide_status tide_device_read_parked(tide_device_cache* device, const void* address,
