@@ -241,7 +241,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_begin(tide_profile* profile, ti
                                                        uint64_t shape);
 // Ends the run. A recording run makes a plan; if that fails, an earlier plan of the shape stays. The run is
 // over in any case. `out` may be NULL.
-// Errors:  TIDE_ERR_STATE if this thread has no run of this profile; errors of tide_profile_plan_new().
+// Errors:  TIDE_ERR_STATE if this thread has no run of this profile; errors of tide_profile_plan_new();
+//          TIDE_ERR_ARGUMENT for a report of a wrong size, which is not written.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_end(tide_profile* profile, tide_profile_report* out);
 // Ends a run that failed, without making a plan or counting deviations.
 TIDE_API tide_status tide_profile_cancel(tide_profile* profile);
