@@ -9,8 +9,8 @@
 //              a pair in a drill where each follows the other; for plans of 1,000 to 500,000 requests; and
 //              a release when these come in another order than recorded
 //   planning   random runs, recordings of real runs, and a step of training as a generator makes it: seconds
-//              to record and to plan, and how much larger than the lower bound the arena is, beside plain best
-//              fit and a thorough search
+//              to record and to plan, and how much larger than the lower bound the arena is, beside plain
+//              best fit and a thorough search
 // Each drill also runs with malloc and free. The clock is read every 500 steps, and rows have the median of
 // these times, so that other work on the computer disturbs little. Nothing touches the memory that is handed
 // out, and the arena of the recordings has no memory at all, only an address.

@@ -60,14 +60,15 @@ typedef enum tide_profile_planner {
 // A node takes some microseconds, at most about ten. On one core of a busy computer, planning took:
 //
 //   requests   best fit   QUICK    THOROUGH
-//        100     0.1 ms     1 ms   up to 5 s, if no plan reaches the lower bound
-//      1,000     1 ms       5 ms   up to 5 s
-//      3,000     3 ms      12 ms   up to 5 s
+//        100     0.1 ms     1 ms   up to 8 s, until a plan is proved to be the smallest
+//      1,000     1 ms       5 ms   up to 8 s
+//      3,000     3 ms      12 ms   up to 8 s
 //     30,000    40 ms     150 ms   1.4 s
 //    500,000   0.5 s      1.8 s    2.5 s
 //
-// Arenas of random requests exceeded the lower bound by 5 to 20 % with best fit, by 0.3 to 3 % with QUICK, and
-// by 0.3 to 1.3 % with THOROUGH; those of recorded training by 13 to 24 %, 0 and 0: docs/results/profile.md.
+// Arenas of random requests exceeded the lower bound by 5 to 20 % with best fit, by 0.3 to 3 % with QUICK,
+// and by 0.3 to 1.3 % with THOROUGH; those of recorded training by 13 to 24 %, 0 and 0. See
+// docs/results/profile.md.
 #define TIDE_PROFILE_QUICK_NODES 2000
 #define TIDE_PROFILE_THOROUGH_NODES 2000000
 
@@ -261,8 +262,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_begin(tide_profile* profile, ti
 // over in any case. `out` may be NULL.
 // Errors:  TIDE_ERR_STATE if this thread has no run of this profile; errors of tide_profile_plan_new();
 //          TIDE_ERR_ARGUMENT for a report of a wrong size, which is not written.
-// Cost:    a recording run: that of tide_profile_plan_new(), see TIDE_PROFILE_QUICK_NODES; the plan is made on
-//          this thread. Others: O(1), and O(n) for n blocks that are not released.
+// Cost:    a recording run is planned on this thread: see TIDE_PROFILE_QUICK_NODES. Others O(1), or O(n) with
+//          n requests if blocks were not released as planned.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_end(tide_profile* profile, tide_profile_report* out);
 // Ends a run that failed, without making a plan or counting deviations.
 TIDE_API tide_status tide_profile_cancel(tide_profile* profile);

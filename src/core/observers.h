@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Observers and callbacks of one allocator, or of all: a list for each kind, in the order they were attached. They are
-// called with no lock held, so they may call the allocator, and attach and detach observers. Detaching waits
-// until no other thread is inside an observer of that kind, so that its data may be freed afterwards. A
-// thread that is inside an observer itself does not wait: two of them could wait for each other.
+// Observers and callbacks of one allocator, or of all: a list for each kind, in the order they were attached.
+// They are called with no lock held, so they may call the allocator, and attach and detach observers.
+// Detaching waits until no other thread is inside an observer of that kind, so that its data may be freed
+// afterwards. A thread that is inside an observer itself does not wait: two could wait for each other.
 #ifndef TIDEMARK_SRC_CORE_OBSERVERS_H
 #define TIDEMARK_SRC_CORE_OBSERVERS_H
 

@@ -8,8 +8,8 @@
 
 #include "machine/cuda/api.h"
 
-// Device d has the addresses from FAKE_CUDA_DEVICE_BYTES * (d + 1) on, as many as its name says. All others are
-// host memory. Its context is the number d + 1.
+// Device d has the addresses from FAKE_CUDA_DEVICE_BYTES * (d + 1) on, as many as the name says. All others
+// are host memory. The context of the device is the number d + 1.
 #define FAKE_CUDA_DEVICE_BYTES ((uint64_t)1 << 40)
 
 // The variable `fake_cuda` of the library: set by the test, and what was asked last.

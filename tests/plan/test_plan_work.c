@@ -102,8 +102,8 @@ T_TEST_OVER(test_plan_work__is_as_recorded, row_names) {
   packing_free(&p);
 }
 
-// A limit of one to four nodes for each buffer pays for as many passes. Above the limit there is only the first
-// pass of each part.
+// A limit of one to four nodes for each buffer pays for as many passes. Above the limit there is only the
+// first pass of each part.
 T_TEST(test_plan_work__first_passes_stay_within_the_limit) {
   tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
   uint64_t peak = UINT64_MAX;
