@@ -102,6 +102,15 @@ endif()
 if(TARGET tests_conformance)
   target_link_libraries(tests_conformance PRIVATE tidemark_conformance tidemark_static)
 endif()
+# A driver of CUDA without a device.
+if(TARGET tests_machine)
+  add_library(fake_cuda MODULE tests/machine/fake_cuda.c tests/machine/fake_cuda_rest.c)
+  tidemark_flags(fake_cuda)
+  target_include_directories(fake_cuda PRIVATE src tests)
+  set_target_properties(fake_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  add_dependencies(tests_machine fake_cuda)
+  target_compile_definitions(tests_machine PRIVATE "FAKE_CUDA=\"$<TARGET_FILE:fake_cuda>\"")
+endif()
 # It chooses processors and looks for pages.
 set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/base/test_touch.c" PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
 

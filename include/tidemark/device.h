@@ -633,7 +633,7 @@ TIDE_API tide_status tide_device_trim_backups(tide_device_cache* device, const c
 // Copies contents of a block that is handed out from its backup to host memory: those that it had when its
 // pool was parked. The pool is parked, or its backup was kept. If the backup is in host memory, *out_data is
 // its address there, valid until the pool is unparked, or the backup used again or trimmed; else it is NULL.
-// `destination` and `out_data` may be NULL.
+// `destination` and `out_data` may be NULL. Reading 0 bytes is a no-op, whatever the addresses are.
 // Errors: TIDE_ERR_HANDLE if the range does not lie in such a block; TIDE_ERR_STATE if its contents were
 //         discarded; TIDE_ERR_MACHINE if the backup cannot be read.
 TIDE_API TIDE_NODISCARD tide_status tide_device_read_parked(tide_device_cache* device, const void* address,
@@ -908,6 +908,19 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_observe_reclaim(tide_device_cach
 // hold a lock that the observer takes. Called inside an observer, of any allocator, it does not wait; then
 // another thread may still be inside. Errors: TIDE_ERR_HANDLE if it is not attached.
 TIDE_API tide_status tide_device_detach(tide_device_cache* device, tide_observer observer);
+
+// Adds a function that releases memory for all device caches, also for those that are made later. There need
+// not be one yet, so a library may call this when it is loaded, and the second call when it is unloaded. For
+// each cache, the functions are called as by tide_device_observe_reclaim(): after those of the cache, in the
+// order in which they came. `name` and `user` are borrowed until the function is removed. Removing it waits
+// until no other thread is inside a registered function, unless the calling thread is inside an observer. In
+// a child of fork() the functions stay registered, and both calls work.
+// Errors: TIDE_ERR_ARGUMENT for NULL or an empty name; TIDE_ERR_STATE if the name is registered already;
+//         TIDE_ERR_LIMIT above 32 functions; TIDE_ERR_HANDLE for removing a name that is not registered.
+// Threads: any, also inside such a function.
+TIDE_API TIDE_NODISCARD tide_status tide_reclaim_register(const char* name, tide_reclaim_fn function,
+                                                          void* user);
+TIDE_API tide_status tide_reclaim_unregister(const char* name);
 
 // ---------------------------------------------------------------------------------------------------
 // Other devices and other processes

@@ -185,7 +185,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_record_now(tide_pinned_cache* pi
                                                            int device, tide_stream stream);
 
 // Queues a copy on a stream and announces that it uses the block. The destination or the source must lie in
-// the block.
+// the block. Copying 0 bytes is a no-op, whatever the block and the addresses are.
 // Errors: as tide_pinned_record() and tide_machine_copy(); TIDE_ERR_ARGUMENT if neither end lies in the
 //         block. If the machine refuses the copy, the stream may stay announced.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_copy(tide_pinned_cache* pinned, tide_block block, int device,
@@ -195,7 +195,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_copy(tide_pinned_cache* pinned, 
 // Copies ordinary host memory to a device, or from it, and returns when all bytes have arrived. The bytes go
 // in pieces of up to 4 MiB through two blocks of the cache: the device copies one piece while the processor
 // moves the next. The copy runs after the work that the stream has already. The call does not wait for other
-// streams. Copying 0 bytes is a no-op.
+// streams. Copying 0 bytes is a no-op, whatever the addresses and the stream are.
 // Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_DEVICE; TIDE_ERR_CAPTURE if the stream is captured; as
 //         tide_pinned_alloc() if the cache has no block; those of the machine. After an error of the machine
 //         a part may have been copied.
