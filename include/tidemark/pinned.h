@@ -76,7 +76,9 @@ typedef struct tide_pinned_options {
   // from it while it has room, and return to it. The machine gets it back when the cache is freed.
   uint64_t reserve_bytes;
   uint64_t max_round_bytes;  // larger requests are only rounded up to whole pages; TIDE_NO_LIMIT: none are
-  uint64_t max_block_bytes;  // the same, and their blocks are given back as soon as they are reusable
+  // The same, and their blocks are given back as soon as they are reusable. With powers_of_two, so are blocks
+  // that are larger than this only because they were rounded.
+  uint64_t max_block_bytes;
   // How much idle memory the default pool keeps at most; TIDE_NO_LIMIT: no limit. Memory that cannot be given
   // back does not count. A chunk of which a thread has a small block (below 32 KiB) in its cache counts from
   // the next tide_pinned_poll() on.
