@@ -104,11 +104,15 @@ typedef struct tide_snapshot_options {
   // returns false, the name is the number in hexadecimal. Called with no lock held.
   bool (*describe)(void* user, uint64_t frame, tide_frame_words* out);
   void* user;  // caller keeps
+  // (optional) The segments of this pool alone, with the entries about its memory, and those about no memory
+  // (SNAPSHOT, USER_DEFINED); caller keeps.
+  const tide_pool* pool;
 } tide_snapshot_options;
 // clang-format off
 #define TIDE_SNAPSHOT_OPTIONS_INIT                                                  \
   { TIDE_FIELD(size, sizeof(tide_snapshot_options)), TIDE_FIELD(has_entries, true), \
-    TIDE_FIELD(epoch_ns, 0), TIDE_FIELD(describe, NULL), TIDE_FIELD(user, NULL) }
+    TIDE_FIELD(epoch_ns, 0), TIDE_FIELD(describe, NULL), TIDE_FIELD(user, NULL),    \
+    TIDE_FIELD(pool, NULL) }
 // clang-format on
 
 // ---------------------------------------------------------------------------------------------------

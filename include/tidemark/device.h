@@ -832,7 +832,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_annotate(tide_device_cache* devi
 // the trace's settings. Write the trace with tide_trace_write(). NULL options mean the defaults. One trace
 // may hold several allocators, each of a different device. The history is copied first, so while other
 // threads work the segments may be newer than the history.
-// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY, which leaves a part of the snapshot in the trace.
+// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE if there is no such pool, and TIDE_ERR_NO_MEMORY, which leave a
+//         part of the snapshot in the trace.
 TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot(tide_device_cache* device,
                                                          const tide_snapshot_options* options,
                                                          tide_trace* trace);

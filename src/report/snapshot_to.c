@@ -6,15 +6,24 @@
 #include "tidemark/format.h"
 #include "tidemark/report.h"
 
-tide_status tide_device_snapshot_to(tide_device_cache* device, const char* path) {
+static tide_status snapshot_to(tide_device_cache* device, const tide_pool* pool, const char* path) {
   TIDE_REQUIRE(device != NULL && path != NULL, TIDE_ERR_ARGUMENT,
                "device_snapshot_to: device or path is NULL");
   tide_snapshot_options options = TIDE_SNAPSHOT_OPTIONS_INIT;
   tide_trace* trace = NULL;
   options.describe = tide_stack_describe;
+  options.pool = pool;
   TIDE_TRY(tide_trace_new(NULL, &trace));
   tide_status status = tide_device_snapshot(device, &options, trace);
   if (status == TIDE_OK) status = tide_trace_save(trace, path);
   tide_trace_free(trace);
   return status;
+}
+
+tide_status tide_device_snapshot_to(tide_device_cache* device, const char* path) {
+  return snapshot_to(device, NULL, path);
+}
+
+tide_status tide_device_pool_snapshot_to(tide_device_cache* device, tide_pool pool, const char* path) {
+  return snapshot_to(device, &pool, path);
 }

@@ -199,6 +199,33 @@ T_TEST(test_report__a_snapshot_goes_to_a_file_of_each_readable_kind) {
   tide_machine_free(machine);
 }
 
+T_TEST(test_report__a_file_can_show_one_pool) {
+  tide_machine* const machine = machine_new();
+  tide_device_cache* const device = recording_device(machine);
+  const char* const path = path_of("pool.pickle");
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  tide_pool pool = 0;
+  tide_trace* trace = NULL;
+  size_t count = 0;
+  T_OK(tide_device_pool_new(device, &options, &pool));
+  T_OK(tide_device_pool_snapshot_to(device, pool, path));
+  T_OK(tide_trace_load(path, NULL, &trace));
+  (void)tide_trace_segments(trace, &count);
+  T_EQ(count, 0);
+  tide_trace_free(trace);
+
+  T_OK(tide_device_pool_snapshot_to(device, TIDE_POOL_DEFAULT, path));
+  T_OK(tide_trace_load(path, NULL, &trace));
+  (void)tide_trace_segments(trace, &count);
+  T_EQ(count, 1);
+  tide_trace_free(trace);
+  (void)unlink(path);
+  T_STATUS(tide_device_pool_snapshot_to(device, pool + 1, path), TIDE_ERR_HANDLE);
+  T_EQ(access(path, F_OK), -1);
+  tide_device_free(device);
+  tide_machine_free(machine);
+}
+
 T_TEST(test_report__files_that_cannot_be_used_are_named) {
   tide_machine* const machine = machine_new();
   tide_device_cache* const device = recording_device(machine);
