@@ -93,7 +93,7 @@ typedef struct tide_history_options {
 
 // Receives entries of a history in several parts, oldest first. `entries` is valid during the call only.
 // Returning false ends the visit. Entries that are added during the visit are not shown, and neither are
-// those that they displace.
+// those that they displace. Times do not go back.
 typedef bool (*tide_history_fn)(void* user, const tide_trace_entry* entries, size_t count);
 
 typedef struct tide_snapshot_options {
@@ -143,7 +143,8 @@ typedef uint64_t tide_observer;  // identifies an attached observer; 0: none
 typedef void (*tide_trace_fn)(void* user, const tide_trace_entry* entry);
 // The same, with the number of the entry. Numbers follow the order in which things happened, whichever thread
 // reports first. They have no gaps while an observer of entries is attached. Sorted by number, the entries
-// show for each address that it was handed out, released, and handed out again.
+// show for each address that it was handed out, released, and handed out again, and their times do not go
+// back.
 typedef void (*tide_entry_fn)(void* user, const tide_trace_entry* entry, uint64_t number);
 
 // ---------------------------------------------------------------------------------------------------
