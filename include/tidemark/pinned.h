@@ -363,8 +363,8 @@ TIDE_API tide_intern* tide_pinned_names(tide_pinned_cache* pinned);
 
 // Adds the history and the segments to a trace under the device number `device`, which no other allocator of
 // that trace may have: see tide_device_snapshot().
-// Errors: TIDE_ERR_ARGUMENT, also for a device outside 0 to 255; TIDE_ERR_HANDLE and TIDE_ERR_NO_MEMORY, which
-//         leave a part of the snapshot in the trace.
+// Errors: TIDE_ERR_ARGUMENT, also for a device outside 0 to 255; TIDE_ERR_HANDLE if there is no such pool,
+//         and TIDE_ERR_NO_MEMORY, which leave a part of the snapshot in the trace.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_snapshot(tide_pinned_cache* pinned,
                                                          const tide_snapshot_options* options, int device,
                                                          tide_trace* trace);
