@@ -147,6 +147,10 @@ typedef struct tide_device_options {
   // share of the time. If it takes half of the time even so, more is reserved [tide_most_slack]; 0 to 1.
   // A value of at most tide_slack removes the limit on the time of stitching.
   double tide_most_slack;
+  // Options of the pinned cache, like those above: max_round_bytes and max_block_bytes of pinned.h, in whole
+  // MiB. TIDE_NO_LIMIT: no limit.
+  uint64_t pinned_round_bytes;  // [pinned_max_round_threshold_mb]
+  uint64_t pinned_block_bytes;  // [pinned_max_cached_size_mb]
 } tide_device_options;
 // clang-format off
 #define TIDE_DEVICE_OPTIONS_INIT                                                                     \
@@ -167,11 +171,13 @@ typedef struct tide_device_options {
     TIDE_FIELD(virtual_fallback, true), TIDE_FIELD(plain_pools, false),                              \
     TIDE_FIELD(rdma_handles, true), TIDE_FIELD(fabric_handles, true),                                \
     TIDE_FIELD(pinned_pages, true), TIDE_FIELD(tide_ahead, true),                                    \
-    TIDE_FIELD(tide_most_slack, 0.15) }
+    TIDE_FIELD(tide_most_slack, 0.15), TIDE_FIELD(pinned_round_bytes, TIDE_NO_LIMIT),                \
+    TIDE_FIELD(pinned_block_bytes, TIDE_NO_LIMIT) }
 // clang-format on
 
-// Reads a text in PyTorch's grammar, "key:value,key:value", into options. "=" may stand for the ":" after a
-// key, and "[k:v,k:v]" is a list. Like PyTorch, it first resets max_split_bytes, collect_threshold,
+// Reads a text in PyTorch's grammar, "key:value,key:value", into options. It knows all keys of PyTorch up to
+// 2.15; those that mean nothing here have no effect. "=" may stand for the ":" after a key, and "[k:v,k:v]"
+// is a list. Like PyTorch, it first resets max_split_bytes, collect_threshold,
 // roundup_divisions and non_split_excess_bytes to their defaults; other options that the text does not name
 // keep their values. Unlike PyTorch, it rejects wrong separators and trailing characters after a number.
 // Errors: TIDE_ERR_ARGUMENT, with the key and the expected value in the error text; the options are
@@ -826,7 +832,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_annotate(tide_device_cache* devi
 // the trace's settings. Write the trace with tide_trace_write(). NULL options mean the defaults. One trace
 // may hold several allocators, each of a different device. The history is copied first, so while other
 // threads work the segments may be newer than the history.
-// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY, which leaves a part of the snapshot in the trace.
+// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE if there is no such pool, and TIDE_ERR_NO_MEMORY, which leave a
+//         part of the snapshot in the trace.
 TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot(tide_device_cache* device,
                                                          const tide_snapshot_options* options,
                                                          tide_trace* trace);

@@ -116,6 +116,15 @@ TIDE_API TIDE_NODISCARD tide_status tide_trace_load(const char* path, const tide
                                                     tide_trace** out);
 TIDE_API TIDE_NODISCARD tide_status tide_trace_save(const tide_trace* trace, const char* path);
 
+// Adds pinned memory to a snapshot of devices, as PyTorch does since 2.13: the segments of `host`, a trace
+// from tide_pinned_snapshot(), become the list "host_segments", and its entries the list "host_traces". Both
+// are plain data in tide_trace_about.extra, where reading a file puts them, too. They count for no figure of
+// the devices. Their device is -1.
+// Errors:  TIDE_ERR_ARGUMENT, also if the trace has these lists already; TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT.
+//          The trace's lists are then as they were.
+// Cost:    some hundred bytes of the trace for each entry.
+TIDE_API TIDE_NODISCARD tide_status tide_trace_add_host(tide_trace* trace, const tide_trace* host);
+
 // ---------------------------------------------------------------------------------------------------
 // Frames for people
 

@@ -348,11 +348,22 @@ def _add_tags(data: dict[str, Any]) -> None:
         data["tags"] = listed
 
 
-def snapshot(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
+def _keep_pool(data: dict[str, Any], wanted: tuple[int, int]) -> None:
+    """Leaves in a snapshot of PyTorch what concerns one pool, and entries about no memory. Entries of a PyTorch before 2.8
+    do not name their pool; those are left out."""
+    data["segments"] = [each for each in data["segments"] if tuple(each["segment_pool_id"]) == wanted]
+    data["device_traces"] = [
+        [entry for entry in entries
+         if entry["action"] in ("snapshot", "user_defined") or tuple(entry.get("pool_id", ())) == wanted]
+        for entries in data["device_traces"]]
+
+
+def snapshot(path: Union[str, os.PathLike[str]], pool: Any = None) -> pathlib.Path:
     """Writes a memory snapshot for PyTorch's viewer and the tidemark command: a pickle, or JSON for a .json path.
 
     It includes the history and its stacks, if torch.cuda.memory._record_memory_history() was called before. Segments have
     their tags, and the key "tags" has the budgets of tags and what was counted for them; PyTorch's viewer ignores both.
+    With a torch.cuda.MemPool, or its id, the file has the memory of that pool alone; (0, 0) is the default pool.
     """
     import torch
 
@@ -360,6 +371,8 @@ def snapshot(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
         _needed_shim()
     target = pathlib.Path(path)
     data = torch.cuda.memory._snapshot()
+    if pool is not None:
+        _keep_pool(data, tuple(getattr(pool, "id", pool)))
     if not _is_off() and torch.cuda.is_initialized():
         _add_tags(data)
     if target.suffix == ".json":

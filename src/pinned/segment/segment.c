@@ -121,7 +121,8 @@ static tide__pin_segment* segment_new(const tide__pin_request* request, bool is_
   segment->capacity = segment_capacity(pinned, request, is_least);
   segment->ordinal = tide__add_relaxed(&pinned->next_ordinal, 1);
   segment->stack = request->context.stack;
-  segment->is_cached = request->bytes <= pinned->options.max_block_bytes;
+  const uint64_t bytes = pinned->options.powers_of_two ? request->rounded : request->bytes;
+  segment->is_cached = bytes <= pinned->options.max_block_bytes;
   return segment;
 }
 
