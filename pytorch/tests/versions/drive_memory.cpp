@@ -335,6 +335,19 @@ void pinned_memory_waits() {
   CHECK(is_filled(copy.get(), 6, mib));
 }
 
+#if TORCH_VERSION_MINOR >= 16
+// A pool with an option that the shim does not know is there, and the first one warns.
+void warns_of_options_of_pools() {
+  const int64_t before = model::warnings;
+  for (unsigned i = 0; i < 3; i++) {
+    cuda()->createOrIncrefPool(0, { 0, 70 + i }, nullptr, i > 0);
+    CHECK(cuda()->getPoolUseCount(0, { 0, 70 + i }) == 1);
+    CHECK(model::warnings == before + (i > 0 ? 1 : 0));
+    cuda()->releasePool(0, { 0, 70 + i });
+  }
+}
+#endif
+
 #if TORCH_VERSION_MINOR >= 11
 void pinned_memory_has_pools() {
   const PoolId id = { 3, 0 };
@@ -372,6 +385,9 @@ const std::vector<Test> memory_tests = {
   { "informs_the_profiler", informs_the_profiler },
   { "has_pinned_memory", has_pinned_memory },
   { "pinned_memory_waits", pinned_memory_waits },
+#if TORCH_VERSION_MINOR >= 16
+  { "warns_of_options_of_pools", warns_of_options_of_pools },
+#endif
 #if TORCH_VERSION_MINOR >= 11
   { "pinned_memory_has_pools", pinned_memory_has_pools },
 #endif
