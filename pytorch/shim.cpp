@@ -92,7 +92,7 @@ void warn_of_pools() {
     warn("PyTorch asks for a pool with an option that Tidemark does not know: it has no effect.");
 }
 
-// createOrIncrefPool with the parameters that this PyTorch has. A version may have options behind the allocator.
+// createOrIncrefPool with the parameters that this PyTorch has: options may stand behind the allocator.
 template <typename Method> class PoolMaker : public ca::CUDAAllocator {};
 template <typename Base>
 class PoolMaker<void (Base::*)(DeviceIndex, MempoolId_t, ca::CUDAAllocator*)> : public Base {  // before 2.11

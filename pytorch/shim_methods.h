@@ -43,8 +43,8 @@ template <typename Class, typename Method, typename Owner> struct PointerInto<Cl
   using Type = Method Class::*;
 };
 
-// Defines, for a name: Has_NAME, whether a class has a member of that name, or several; Overrides_NAME, whether a
-// class declares a method with the type of the only one of that name in its base.
+// Defines, for a name: Has_NAME, whether a class has a member of that name, or several; Overrides_NAME,
+// whether a class declares a method with the type of the only one of that name in its base.
 #define SHIM_METHOD(method)                                                                                  \
   struct Named_##method {                                                                                    \
     int method;                                                                                              \
