@@ -121,8 +121,10 @@ public:
     return { address, address, &give, c10::Device(c10::kCUDA, index) };
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give; }
-  c10::DataPtr allocateWithAddress(size_t, void*) {
-    raise_error("tidemark does not support allocateWithAddress: it cannot choose the address of a block");
+  c10::DataPtr allocateWithAddress(size_t bytes, void* wanted) {
+    const DeviceIndex index = c10::cuda::current_device();
+    void* const address = take_at(index, bytes, Place::now(index), wanted);
+    return { address, address, &give, c10::Device(c10::kCUDA, index) };
   }
   void* raw_alloc(size_t bytes) override {
     const DeviceIndex index = c10::cuda::current_device();

@@ -336,6 +336,24 @@ void pinned_memory_waits() {
 }
 
 #if TORCH_VERSION_MINOR >= 16
+// Idle memory is had again at its address, and no other memory is.
+void has_memory_at_an_address() {
+  const Stream stream;
+  c10::DataPtr first = cuda()->allocate(4 * mib);
+  auto* const address = static_cast<uint8_t*>(first.get());
+  CHECK(throws<c10::Error>([&] { (void)cuda()->allocateWithAddress(2 * mib, address); }));
+  first.clear();
+  {
+    const c10::DataPtr inside = cuda()->allocateWithAddress(2 * mib, address + 2 * mib);
+    CHECK(inside.get() == address + 2 * mib && inside.get_deleter() == cuda()->raw_deleter());
+    CHECK(throws<c10::Error>([&] { (void)cuda()->allocateWithAddress(3 * mib, address); }));
+    CHECK(cuda()->allocateWithAddress(2 * mib, address).get() == address);
+  }
+  CHECK(throws<c10::Error>([&] { (void)cuda()->allocateWithAddress(2 * mib, address + 1); }));
+  const Stream other;
+  CHECK(throws<c10::Error>([&] { (void)cuda()->allocateWithAddress(2 * mib, address); }));
+}
+
 // A pool with an option that the shim does not know is there, and the first one warns.
 void warns_of_options_of_pools() {
   const int64_t before = model::warnings;
@@ -386,6 +404,7 @@ const std::vector<Test> memory_tests = {
   { "has_pinned_memory", has_pinned_memory },
   { "pinned_memory_waits", pinned_memory_waits },
 #if TORCH_VERSION_MINOR >= 16
+  { "has_memory_at_an_address", has_memory_at_an_address },
   { "warns_of_options_of_pools", warns_of_options_of_pools },
 #endif
 #if TORCH_VERSION_MINOR >= 11
