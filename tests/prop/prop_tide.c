@@ -375,6 +375,20 @@ static bool do_alloc(model* s, const op* o) {
   return s->items[slot].is_used || item_alloc(s, slot, o->other % STREAMS, op_bytes(o));
 }
 
+// Asks for memory where a released block was, or near.
+static bool do_alloc_at(model* s, const op* o) {
+  const size_t slot = o->slot % SLOTS;
+  item it = { .stream = o->other % STREAMS, .bytes = 513 * KIB + o->number % (3 * MIB) };
+  if (s->items[slot].is_used || s->stale[slot].address == NULL) return true;
+  uint8_t* const where = (uint8_t*)s->stale[slot].address + o->value % 4 * (512 * KIB);
+  if (!note_request(s, it.bytes)) return false;
+  const tide_status status =
+      ASK(&s->faults, tide_device_alloc_at(s->d, s->streams[it.stream], it.bytes, where, &it.block));
+  if (status != TIDE_OK) return s->faults.is_met || expect_status("alloc_at", status, TIDE_ERR_NO_MEMORY);
+  EXPECT(it.block.address == where, "alloc_at: %p instead of %p", it.block.address, (void*)where);
+  return item_begin(s, slot, it);
+}
+
 // Opens a block as another process would.
 static bool do_share(model* s, const op* o) {
   item* const it = &s->items[o->slot % SLOTS];
@@ -705,7 +719,7 @@ static bool do_graph_end(model* s, const op* o) {
 // Name, function, how often of 1000.
 // clang-format off
 #define VERB_MAP(X)                                                                                      \
-  X(ALLOC, do_alloc, 424) X(RELEASE, do_release, 290) X(COMB, do_comb, 12)  \
+  X(ALLOC, do_alloc, 409) X(ALLOC_AT, do_alloc_at, 15) X(RELEASE, do_release, 290) X(COMB, do_comb, 12)  \
   X(FIND, do_find, 10) X(RECORD, do_record, 60) X(DELAY, do_delay, 20) X(POLL, do_poll, 15)              \
   X(TRIM, do_trim, 8) X(LIMIT, do_limit, 10) X(CONFIGURE, do_configure, 5) X(RESET, do_reset, 6)         \
   X(RENEW, do_renew, 10) X(HOLD, do_hold, 6) X(POOL_ALLOC, do_pool_alloc, 25)                            \
