@@ -75,10 +75,6 @@ static void driver_emit(tool_emit* emit, const tide_replay_result* r, const tool
   tool_emit_real(emit, "driver_ms", "driver time (ms, estimated)", (double)r->driver_ns / 1e6, 3);
   tenths_emit(emit, "driver_calls_by_tenth", r->driver_calls_by_tenth, 1, 0);
   tenths_emit(emit, "driver_ms_by_tenth", r->driver_ns_by_tenth, 1e6, 3);
-  tool_emit_real(emit, "ahead_ms", r->ahead_ns > 0 ? "  of the helper (ms)" : NULL, (double)r->ahead_ns / 1e6,
-                 3);
-  tenths_emit(emit, "ahead_ms_by_tenth", r->ahead_ns_by_tenth, 1e6, 3);
-  tool_emit_bytes(emit, "peak_ahead", NULL, r->peak_ahead);
   tenths_emit(emit, "remap_ms_by_tenth", r->remap_ns_by_tenth, 1e6, 3);
   if (has_times) tool_emit_real(emit, "span_ms", "recorded time (ms)", (double)span_ns / 1e6, 3);
   else tool_emit_text(emit, "span_ms", NULL, NULL);

@@ -160,7 +160,7 @@ typedef struct tide_replay_result {
   uint64_t oom_bytes;             // size of that request
   uint64_t inferred_empty_cache;  // how often the cache was emptied
   uint64_t driver_calls;          // calls of all kinds that manage memory
-  uint64_t driver_ns;             // their cost by the cost model of the dry machine, without ahead_ns
+  uint64_t driver_ns;             // their cost by the cost model of the dry machine
   uint64_t span_ns;               // recorded time from the first entry to the last
   uint64_t run_ns;                // real time of this run, without tide_replay_new()
   // By tenths of the entries. Remapping is unmapping, mapping and setting access of existing memory.
@@ -194,12 +194,6 @@ typedef struct tide_replay_result {
   uint64_t sent_bytes;
   uint64_t fetched_bytes;
   uint64_t bus_ns;
-  // Memory that the policy `tide` makes before a request needs it (tide_ahead). The helper thread is
-  // modelled: its calls are among driver_calls, but their cost is here instead of in driver_ns.
-  uint64_t ahead_ns;
-  uint64_t ahead_ns_by_tenth[TIDE_REPLAY_TENTHS];
-  uint64_t ahead_handles;  // handles that were made ahead
-  uint64_t peak_ahead;     // most bytes that were held ahead at once; they are in peak_reserved
 } tide_replay_result;
 #define TIDE_REPLAY_RESULT_INIT TIDE_SIZED(tide_replay_result)
 
