@@ -321,6 +321,28 @@ TIDE_API tide_status tide_device_trim(tide_device_cache* device, uint64_t keep_b
 // Errors: TIDE_ERR_HANDLE for a pool that does not exist, and those of tide_device_trim().
 TIDE_API tide_status tide_device_trim_pool(tide_device_cache* device, tide_pool pool);
 
+// Reserves so many bytes more and leaves them idle, so that requests on the stream need not wait for the
+// machine. They are for large blocks of the default pool: those above 512 KiB with the policy `tide`, and
+// above 1 MiB with `torch`. It costs what the machine takes for new memory, and is best called when a program
+// begins, in a thread of its own. What is reserved is idle memory like any other: it goes at a trim, except
+// for tide_floor_bytes, and when memory is short. No peak of what is in use rises.
+//
+// With `tide`, it is made in handles of one size: the square root of `bytes` times 8 KiB, rounded up to the
+// smallest handle, as far as the options allow. `bytes` are rounded up to the smallest handle, too. All of it
+// lies in one piece, if nobody takes of it meanwhile, and serves requests of other streams as well.
+// With `torch`, it is what a request of `bytes` and its release leave, if no idle block is large enough: one
+// segment, with the bytes rounded up to 2 MiB. An expandable segment grows until its end has so many idle
+// bytes. With max_split_bytes, a segment of that size serves requests of that size alone.
+//
+// Threads: all other calls may be made meanwhile. With `tide` the memory is made a few handles at a time, and
+// requests that need new memory too come first; with `torch` they wait until the segment is there.
+// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_STATE after a fork; TIDE_ERR_NO_MEMORY where the limit, budgets of
+//         tags, a ledger or the device allow no more: then nobody is asked to give memory; TIDE_ERR_CAPTURE
+//         or TIDE_ERR_MACHINE from the machine. What was reserved until then stays, and the text of the
+//         error says how much it is.
+TIDE_API TIDE_NODISCARD tide_status tide_device_reserve(tide_device_cache* device, tide_stream stream,
+                                                        uint64_t bytes);
+
 // How much of the device's memory may be reserved, as a fraction of its total: 0 to 1; 1 means no limit.
 TIDE_API TIDE_NODISCARD tide_status tide_device_set_fraction(tide_device_cache* device, double fraction);
 TIDE_API double tide_device_fraction(tide_device_cache* device);

@@ -3,6 +3,7 @@
 //
 // How homes grow, and how idle memory of a home is made ready for a request: mapped at home, and waited for
 // where another stream used it last. The caller has the gate.
+#include "device/tide/growth.h"
 #include "device/tide/home.h"
 
 // How soon the lane of a home may use a range of it.
@@ -138,6 +139,48 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
   const tide_status status = home_grow(request, growth, most, out);
   if (status != TIDE_ERR_NO_MEMORY || growth->unit == exact.unit) return status;
   return home_grow(request, &exact, most, out);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Reserving
+
+enum { RESERVE_HANDLES = 8 };  // that are made in one turn at the gate
+
+// How much is reserved in this turn; 0: a limit or a budget allows no more.
+static uint64_t reserve_bytes(const tide__request* request, uint64_t handle_bytes) {
+  const uint64_t unit = tide__home_unit(request->device);
+  const uint64_t allowed = tide__growth_limit(request) / unit * unit;
+  const uint64_t wanted = tide__round_up(request->rounded, unit);
+  return tide__min(allowed, tide__min(wanted, RESERVE_HANDLES * handle_bytes));
+}
+
+// Makes and maps handles at the top of a home, which become idle.
+static tide_status top_fill(const tide__request* request, tide__segment* segment, uint64_t bytes,
+                            uint64_t handle_bytes) {
+  tide_device_cache* const device = request->device;
+  if (!tide__lane_lock_with_spares(device, request->lane)) return TIDE_ERR_NO_MEMORY;
+  tide__block* const block = tide__home_cut_top_locked(segment, bytes);
+  tide__mutex_unlock(&request->lane->lock);
+  const uint64_t address = block->address;
+  const tide_status status = tide__home_fill(device, segment, address, bytes, tide__handles_of(handle_bytes));
+  tide__mutex_lock(&request->lane->lock);
+  if (status == TIDE_OK) tide__block_return_locked(block, true);
+  else tide__home_uncut_top_locked(segment, block);
+  tide__mutex_unlock(&request->lane->lock);
+  if (status == TIDE_OK) tide__mapped_tell(request, address, bytes);
+  return status;
+}
+
+tide_status tide__home_reserve(tide__request* request, uint64_t* out_bytes) {
+  const uint64_t handle_bytes = tide__handle_bytes_of_reserve(request, request->bytes);
+  const uint64_t bytes = reserve_bytes(request, handle_bytes);
+  tide__segment* segment = NULL;
+  TIDE_REQUIRE(bytes > 0, TIDE_ERR_NO_MEMORY, "a limit or a budget allows no more");
+  tide__stuck_retry(request->device);
+  TIDE_TRY(tide__home_with_room(request, bytes, &segment));
+  TIDE_TRY(top_fill(request, segment, bytes, handle_bytes));
+  *out_bytes = bytes;
+  return TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -438,6 +438,7 @@ const tide__policy tide__policy_tide = {
   .recover = tide_recover,
   .let_go = tide_let_go,
   .tidy = tide__parking_tidy,
+  .reserve = tide__home_reserve,
   .gives_when_unused = true,
   .settle = tide__tcache_settle,
 };

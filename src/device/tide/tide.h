@@ -71,6 +71,8 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
 // Makes and maps `bytes` at an address of a home, BUSY, of which nothing is mapped.
 tide_status tide__home_fill(tide_device_cache* device, tide__segment* segment, uint64_t address,
                             uint64_t bytes, tide__handle_sizes sizes);
+// Makes idle memory at the top of the home of a request's lane: see tide__policy.
+tide_status tide__home_reserve(tide__request* request, uint64_t* out_bytes);
 // How much of that would be new memory.
 uint64_t tide__home_missing(const tide__request* request, const tide__growth* growth);
 // The newest home of the request's lane and kind, with addresses for `bytes` more.
@@ -125,6 +127,8 @@ tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t byt
 
 // How large new handles for a large request are.
 tide__handle_sizes tide__handle_sizes_for(const tide__request* request, uint64_t peak);
+// How large handles are of so many bytes that are reserved at once.
+uint64_t tide__handle_bytes_of_reserve(const tide__request* request, uint64_t bytes);
 // All handles of a range have one size.
 static inline tide__handle_sizes tide__handles_of(uint64_t bytes) {
   return (tide__handle_sizes){ bytes, bytes, bytes };

@@ -219,6 +219,22 @@ static tide_status torch_recover(tide__request* request, tide__block** out) {
   return status == TIDE_ERR_NO_MEMORY ? tide__oom_report(request) : status;
 }
 
+// A segment as for one request, which grows at once.
+static tide_status torch_reserve(tide__request* request, uint64_t* out_bytes) {
+  tide__block* block = NULL;
+  request->rounded = request->segment_bytes = tide__round_up(request->rounded, TIDE__SEGMENT_STEP);
+  const tide_status status = grow(request, &block);
+  if (block == NULL && (status == TIDE_OK || status == TIDE_ERR_NO_MEMORY))
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "there is no memory for a segment of %llu bytes",
+                     (unsigned long long)request->rounded);
+  TIDE_TRY(status);
+  tide__mutex_lock(&request->lane->lock);
+  tide__block_return_locked(block, true);
+  tide__mutex_unlock(&request->lane->lock);
+  *out_bytes = request->rounded;
+  return TIDE_OK;
+}
+
 const tide__policy tide__policy_torch = {
   .name = "torch",
   .small_bytes = TIDE__SMALL_BYTES,
@@ -227,4 +243,5 @@ const tide__policy tide__policy_torch = {
   .choose_locked = torch_choose_locked,
   .splits = torch_splits,
   .recover = torch_recover,
+  .reserve = torch_reserve,
 };
