@@ -119,6 +119,9 @@ typedef struct tide_replay_options {
   size_t stack_count;           // stacks with higher numbers have no tag
   const tide_replay_use* uses;  // by entry, ascending; those before one entry are made in their order
   size_t use_count;
+  // Before the first request, so much is reserved for the default stream, as far as the limit allows: see
+  // tide_device_reserve(). Not possible with `checks`.
+  uint64_t reserve_bytes;
 } tide_replay_options;
 // clang-format off
 #define TIDE_REPLAY_OPTIONS_INIT                                                                  \
@@ -132,7 +135,8 @@ typedef struct tide_replay_options {
     TIDE_FIELD(curve, NULL), TIDE_FIELD(curve_count, 0), TIDE_FIELD(parks, NULL), \
     TIDE_FIELD(park_count, 0), TIDE_FIELD(park_backup, TIDE_BACKUP_PINNED), \
     TIDE_FIELD(tags, NULL), TIDE_FIELD(tag_count, 0), TIDE_FIELD(stack_tags, NULL), \
-    TIDE_FIELD(stack_count, 0), TIDE_FIELD(uses, NULL), TIDE_FIELD(use_count, 0) }
+    TIDE_FIELD(stack_count, 0), TIDE_FIELD(uses, NULL), TIDE_FIELD(use_count, 0), \
+    TIDE_FIELD(reserve_bytes, 0) }
 // clang-format on
 
 #define TIDE_REPLAY_TENTHS 10
@@ -194,6 +198,7 @@ typedef struct tide_replay_result {
   uint64_t sent_bytes;
   uint64_t fetched_bytes;
   uint64_t bus_ns;
+  uint64_t reserve_ns;  // the cost of the calls for reserve_bytes, which are not among driver_calls
 } tide_replay_result;
 #define TIDE_REPLAY_RESULT_INIT TIDE_SIZED(tide_replay_result)
 
