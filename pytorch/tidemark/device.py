@@ -149,6 +149,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tide_device_done": (Status, [c_void_p, c_char_p, c_void_p]),
     "tide_device_observe_pressure": (Status, [c_void_p, OnPressure, c_void_p, POINTER(c_uint64)]),
     "tide_device_detach": (Status, [c_void_p, c_uint64]),
+    "tide_device_reserve": (Status, [c_void_p, c_void_p, c_uint64]),
     "tide_device_join": (Status, [c_void_p, POINTER(QuotaOptions)]),
     "tide_device_leave": (None, [c_void_p]),
     "tide_device_range_new": (Status, [c_void_p, c_uint64, POINTER(c_void_p)]),
@@ -408,6 +409,10 @@ class Cache:
     def observe_pressure(self, function: Callable[[int, str, str], Any]) -> PressureObserver:
         """Calls a function with the wanted bytes, the tag that wants them, and the tag whose limit is in the way."""
         return PressureObserver(self, function)
+
+    def reserve(self, stream: Optional[int], size: int) -> None:
+        """Reserves so much more memory for a stream, which stays idle."""
+        self._call("tide_device_reserve", stream, size)
 
     # Ledgers
 
