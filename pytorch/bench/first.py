@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""How much longer the first steps of workloads take than with PyTorch's own allocator.
+"""How much longer the first steps of workloads take than with PyTorch's own allocator, with and without reserved memory.
 
     first.py [--workloads W,W] [--repeats N] [--steps N] [--out FILE]
 
 Each variant has a process, and the processes take turns. A process runs a workload once, so that the GPU's code is loaded,
-and gives all memory back; then it builds the workload again and times each step, with a wait after each. A step counts with
-the fastest of its repeats. The table has the first step, and the step that is longest in comparison with native's same step.
+and gives all memory back; then it builds the workload again and times each step, with a wait after each. The variant
+`reserve` reserves the peak of the run before, and then builds. A step counts with the fastest of its repeats. The table has the
+first step, and the step that is longest in comparison with native's same step.
 """
 from __future__ import annotations
 
@@ -20,21 +21,29 @@ from typing import Any
 from work import Worker
 from workloads import WORKLOADS
 
-VARIANTS = ("native", "tide")
+VARIANTS = ("native", "tide", "reserve")
 ANSWER = "first: "
 
 
-def repeat(worker: Worker, workload: str, steps: int) -> list[float]:
+def repeat(worker: Worker, workload: str, steps: int, reserved: int) -> list[float]:
     """The times of the steps of one run, in milliseconds."""
-    worker.begin(workload, 0, is_exact=False, is_timed=False, limit=None)
+    worker.clear()
+    worker.torch.cuda.reset_peak_memory_stats()
+    if reserved:
+        worker.ours.reserve(reserved)
+    worker.run = WORKLOADS[workload](worker.torch, 0)
     return [worker.step(number)["ms"] for number in range(steps)]
 
 
 def serve(variant: str) -> None:
     """Answers lines, each a workload and the number of its steps."""
-    worker = Worker(variant)
+    worker = Worker("native" if variant == "native" else "tide")
+    peaks: dict[str, int] = {}
     for line in sys.stdin:
-        answer = repeat(worker, *json.loads(line))
+        workload, steps = json.loads(line)
+        answer = repeat(worker, workload, steps, peaks.get(workload, 0))
+        if variant == "reserve":
+            peaks[workload] = worker.torch.cuda.max_memory_allocated()
         worker.clear()
         print(ANSWER + json.dumps(answer), flush=True)
 

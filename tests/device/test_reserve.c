@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tide_device_reserve(): memory is idle afterwards, requests are served from it without a call of the machine,
-// and limits, budgets, ledgers and the device itself bound it. The truth about memory is the machine's.
+// tide_device_reserve(): memory is idle afterwards, requests are served from it without a call of the
+// machine, and limits, budgets, ledgers and the device bound it. The truth about memory is the machine's.
 #define T_THREADS
 #include "device/budget.h"
 #include "quota/ledgers.h"

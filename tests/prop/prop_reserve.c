@@ -165,12 +165,13 @@ static void do_budget(model* s, const op* o) {
 }
 
 // clang-format off
-#define VERB_MAP(X)                                                                                        \
-  X(TAKE, do_take, 220) X(TAKE_SMALL, do_take_small, 70) X(TAKE_MUCH, do_take_much, 25)                    \
-  X(GIVE, do_give, 180) X(POOL_TAKE, do_pool_take, 50) X(POOL_END, do_pool_end, 15) X(RESERVE, do_reserve, 35) \
-  X(TRIM, do_trim, 12) X(LIMIT, do_limit, 12) X(CLOSE, do_close, 4)           \
-  X(CONFIGURE, do_configure, 12) X(FAULT, do_fault, 12) X(MEND, do_mend, 14) X(ADVANCE, do_advance, 12)    \
-  X(FINISH, do_finish, 12) X(WORK, do_work, 12) X(PARK, do_park, 12) X(BUDGET, do_budget, 3)
+#define VERB_MAP(X)                                                                                   \
+  X(TAKE, do_take, 220) X(TAKE_SMALL, do_take_small, 70) X(TAKE_MUCH, do_take_much, 25)               \
+  X(GIVE, do_give, 180) X(POOL_TAKE, do_pool_take, 50) X(POOL_END, do_pool_end, 15)                   \
+  X(RESERVE, do_reserve, 35) X(TRIM, do_trim, 12) X(LIMIT, do_limit, 12) X(CLOSE, do_close, 4)        \
+  X(CONFIGURE, do_configure, 12) X(FAULT, do_fault, 12) X(MEND, do_mend, 14)                          \
+  X(ADVANCE, do_advance, 12) X(FINISH, do_finish, 12) X(WORK, do_work, 12) X(PARK, do_park, 12)       \
+  X(BUDGET, do_budget, 3)
 // clang-format on
 
 static const op_verb verbs[] = { VERB_MAP(OP_VERB) };

@@ -35,8 +35,8 @@ typedef struct tide__policy {
   // Forgets memory that is parked and not needed any more, before idle memory is given back. The caller has
   // the gate. NULL: nothing is parked.
   void (*tidy)(tide_device_cache* device);
-  // Makes idle memory for large blocks in the request's lane: some or all of its `rounded` bytes, of `bytes` in
-  // all. *out_bytes is how much. The caller has the gate.
+  // Makes idle memory for large blocks in the lane of a request: some or all of its `rounded` bytes, of
+  // `bytes` in all. *out_bytes is how much. The caller has the gate.
   tide_status (*reserve)(tide__request* request, uint64_t* out_bytes);
   // Does a pool give its idle memory back as soon as it has no users, rather than at the next trim?
   bool gives_when_unused;
