@@ -113,10 +113,16 @@ class Variable(InVenv):
         self.assertIn("TIDEMARK_TORCH has no effect: TIDEMARK_LEDGER is 'gpu0,totl=1': 'totl=1' is not one of", errors)
 
     @unit.slow
-    def test_a_memo_is_loaded_when_cuda_begins(self):
+    def test_memory_is_reserved_when_cuda_begins(self):
         code = "import torch, tidemark.torch\nprint(torch.done, tidemark.torch.installation() and 'installed')\n"
-        self.assertEqual(self.say(code, TIDEMARK_TORCH="tide", TIDEMARK_MEMO="/nowhere")[0], ["['queued'] installed"])
-        self.assertEqual(self.say(code, TIDEMARK_TORCH="off", TIDEMARK_MEMO="/nowhere")[0], ["[] installed"])
+        self.assertEqual(self.say(code, TIDEMARK_TORCH="tide", TIDEMARK_RESERVE="1GiB")[0], ["['queued'] installed"])
+        self.assertEqual(self.say(code, TIDEMARK_TORCH="off", TIDEMARK_RESERVE="1GiB")[0], ["[] installed"])
+        lines, errors = self.say(code, TIDEMARK_TORCH="tide", TIDEMARK_RESERVE="much")
+        self.assertEqual(lines, ["[] None"])
+        self.assertIn("TIDEMARK_TORCH has no effect: TIDEMARK_RESERVE: 'much' is not a size", errors)
+        lines, errors = self.say(code, TIDEMARK_TORCH="tide", TIDEMARK_MEMO="/nowhere")
+        self.assertEqual(lines, ["[] installed"])
+        self.assertEqual(errors.count("TIDEMARK_MEMO has no effect any more: TIDEMARK_RESERVE=14GiB"), 1)
 
     def test_call_before_torch_is_imported_counts_more(self):
         code = "import tidemark.torch\nprint(tidemark.torch.install('torch').policy)\nimport torch\n"

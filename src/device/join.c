@@ -15,9 +15,7 @@ static tide_status ask_serve(tide_device_cache* device, const tide_quota_ask* as
   tide__giving giving = { .device = device, .refused_bytes = ask->bytes, .context = context };
   const uint64_t before = tide__load_relaxed(&device->reserved_bytes);
   uint64_t turn = 0;
-  (void)tide__policy_give_ahead(device, context);
-  if (tide__given_since(device, before) >= ask->bytes) return TIDE_OK;
-  TIDE_TRY(tide__reclaim_some(device, ask->bytes - tide__given_since(device, before), context));
+  TIDE_TRY(tide__reclaim_some(device, ask->bytes, context));
   for (tide__giver giver = TIDE__GIVES_EXCESS; giver <= TIDE__GIVES_ALL; giver++) {
     const uint64_t given = tide__given_since(device, before);
     if (given >= ask->bytes) return TIDE_OK;

@@ -134,11 +134,23 @@ const tide__option_row tide__option_rows[] = {
   OPTION_SWITCH("rdma_handles", rdma_handles),
   OPTION_SWITCH("fabric_handles", fabric_handles),
   OPTION_SWITCH("pinned_pages", pinned_pages),
-  OPTION_SWITCH("tide_ahead", tide_ahead),
   OPTION_SWITCH("fixes", fixes),
   OPTION_SWITCH("audits", has_audits),
 };
 const size_t tide__option_row_count = sizeof tide__option_rows / sizeof tide__option_rows[0];
+
+// Keys of earlier versions.
+static const struct {
+  const char* key;
+  const char* instead;
+} removed[] = { { "tide_ahead", "tide_device_reserve()" } };
+
+const char* tide__option_instead(const char* key) {
+  for (size_t i = 0; i < sizeof removed / sizeof removed[0]; i++) {
+    if (strcmp(key, removed[i].key) == 0) return removed[i].instead;
+  }
+  return NULL;
+}
 
 const tide__option_row* tide__option_find(const char* key) {
   for (size_t i = 0; i < tide__option_row_count; i++) {

@@ -40,6 +40,8 @@ extern const tide__option_row tide__option_rows[];
 extern const size_t tide__option_row_count;
 // The row of a key or alias; NULL: none.
 const tide__option_row* tide__option_find(const char* key);
+// What replaces a key that was removed; NULL: it is not one of those.
+const char* tide__option_instead(const char* key);
 
 enum { TIDE__POLICY_COUNT = 2 };
 extern const char* const tide__policy_names[TIDE__POLICY_COUNT];  // by tide_policy

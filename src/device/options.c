@@ -409,10 +409,18 @@ static tide_status option_read_value(option_text* text, const tide__option_row* 
   return TIDE_OK;
 }
 
+static tide_status option_refuse_key(const option_text* text) {
+  const char* const instead = tide__option_instead(text->word);
+  if (instead == NULL)
+    return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: there is no option \"%.40s\"", text->source, text->word);
+  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: the option \"%.40s\" was removed; see %s", text->source,
+                   text->word, instead);
+}
+
 static tide_status option_read_entry(option_text* text, bool is_early, tide_device_options* options) {
   const bool is_word = option_next_word(text, OPTION_KEY_END);
   const tide__option_row* row = is_word ? tide__option_find(text->word) : NULL;
-  TIDE_REQUIRE(row != NULL, TIDE_ERR_ARGUMENT, "%s: there is no option \"%.40s\"", text->source, text->word);
+  if (row == NULL) return option_refuse_key(text);
   if (!option_accept(text, ':') && !option_accept(text, '=')) {
     option_show_next(text);
     return option_refuse(text, row, "\":\" after the key");

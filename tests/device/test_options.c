@@ -79,7 +79,6 @@ T_TEST(test_options__each_key_sets_its_field) {
   T_CHECK(!parsed("rdma_handles:off").rdma_handles);
   T_CHECK(!parsed("fabric_handles:off").fabric_handles);
   T_CHECK(!parsed("pinned_pages:off").pinned_pages);
-  T_CHECK(!parsed("tide_ahead:False").tide_ahead);
   T_CHECK(parsed("captures_by_stream:on").captures_by_stream);
   T_EQ(parsed("policy:torch").policy, TIDE_POLICY_TORCH);
   T_EQ(parsed("policy:tide").policy, TIDE_POLICY_TIDE);
@@ -212,8 +211,6 @@ static const struct {
     "virtual_fallback:False,plain_pools:True,rdma_handles:False,fabric_handles:False" },
   { "pinned_pages:on", "" },
   { "pinned_pages:off", "pinned_pages:False" },
-  { "tide_ahead:on", "" },
-  { "tide_ahead:off", "tide_ahead:False" },
   { "tide_slack:0.005,tide_stitch_share:0.05,tide_least_handle_mb:2,tide_most_handle_mb:128", "" },
   { "policy:tide,tide_slack:0", "policy:tide,tide_slack:0" },
   { "tide_most_handle_mb:512,tide_least_handle_mb:256", "tide_most_handle_mb:512,tide_least_handle_mb:256" },
@@ -393,7 +390,7 @@ static const struct {
   { "ties_by_age:yes", "ties_by_age", "True" },
   { "plain_pools:1", "plain_pools", "True" },
   { "pinned_pages:no", "pinned_pages", "True" },
-  { "tide_ahead:2", "tide_ahead", "True" },
+  { "tide_ahead:False", "tide_ahead", "was removed; see tide_device_reserve()" },
   { "virtual_fallback:", "virtual_fallback", "True" },
   { "captures_by_stream:1", "captures_by_stream", "True" },
   { "f\x01\xc3\xa4:1", "\"f\?\?\?\"", "no option" },
@@ -729,7 +726,6 @@ static tide_device_options random_options(t_rng* rng) {
   options.rdma_handles = random_bool(rng);
   options.fabric_handles = random_bool(rng);
   options.pinned_pages = random_bool(rng);
-  options.tide_ahead = random_bool(rng);
   options.rejects_early = random_bool(rng);
   options.captures_by_stream = random_bool(rng);
   options.address_reserve = random_reserve(rng);

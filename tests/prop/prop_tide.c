@@ -215,10 +215,8 @@ static bool growth_is_justified(model* s, const tide_device_stats* stats) {
   const uint64_t parts = 2 * (uint64_t)stats->active[TIDE_STAT_LARGE].current + 3;
   const uint64_t large = (uint64_t)stats->reserved_bytes[TIDE_STAT_LARGE].current;
   const double growth = tide_device_limit(s->d) == TIDE_NO_LIMIT ? 10 : 1;
-  // Half of the slack more may be made ahead, in steady growth too, and may become idle for a view.
-  const double ahead = s->options.tide_ahead ? 0.5 : 0;
   const uint64_t unit = s->options.tide_least_handle_bytes;
-  const double slack = (double)s->peak * (1 + (growth + ahead) * s->options.tide_slack) + 2 * (double)unit;
+  const double slack = (double)s->peak * (1 + growth * s->options.tide_slack) + 2 * (double)unit;
   // By memory, not by time, and not because streams keep some to themselves or have no marks of it.
   const bool is_bounded = s->options.tide_stitch_share == 1 && s->options.tide_idle_handles == 0 &&
                           !marks_are_missing(s);
@@ -510,7 +508,6 @@ static bool do_configure(model* s, const op* o) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   options.tide_idle_handles = o->other % 8 == 1 ? o->number % 4u : 0;
   options.tide_stitch_share = 1;
-  options.tide_ahead = s->options.tide_ahead;
   if (o->value % 2 == 0) options.tide_slack = (double)(o->number % 100) / 1000;
   if (o->value % 8 == 1) options.tide_stitch_share = (double)(o->number % 10) / 100;
   if (o->value % 8 == 3) options.tide_stitch_share = 0;  // always in a hurry
@@ -745,7 +742,6 @@ static void model_open(model* s, tide_machine* m) {
   s->options.policy = TIDE_POLICY_TIDE;
   s->options.tide_idle_handles = 0;
   s->options.tide_stitch_share = 1;
-  s->options.tide_ahead = !machine_has_memory(m);  // a thread would grow while the figures are compared
   s->options.heap = &s->records.heap;
   tide_observer observer = 0;
   T_OK(tide_device_new(m, 0, &s->options, &s->d));

@@ -20,20 +20,20 @@ import pickle
 import threading
 from typing import Any, Optional, Union
 
-from .. import hook, library
-from . import build, cache, fallback, ledgers, memos, notice, sites
+from .. import hook, library, sizes
+from . import build, cache, fallback, ledgers, notice, reserves, sites
 from . import settings as settings_
 from .settings import Option
 from .budgets import ModuleUse, PressureObserver, budget, on_pressure, use, use_in
 from .ledgers import join_ledger, leave_ledger
-from .memos import load_memo, save_memo
 from .regions import Growable, Parked, graph, growable, park, prepare_backup, region, served, tags, trim_backups, unpark
+from .reserves import reserve
 from .sites import MemoryGrowthWarning, Watch
 
 __all__ = ["Growable", "Installation", "MemoryGrowthWarning", "ModuleUse", "OutOfMemoryReport", "Parked",
            "PressureObserver", "Watch", "budget", "explain_oom", "graph", "growable", "install", "installation",
-           "join_ledger", "leave_ledger", "load_memo", "save_memo", "on_pressure", "park", "prepare_backup", "region", "snapshot", "stats", "tags",
-           "trim_backups", "unpark", "use", "use_in", "watch"]
+           "join_ledger", "leave_ledger", "on_pressure", "park", "prepare_backup", "region", "reserve", "snapshot", "stats",
+           "tags", "trim_backups", "unpark", "use", "use_in", "watch"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,14 +180,14 @@ def _check_torch(torch: Any) -> None:
 
 
 def install(policy: Optional[str] = None, *, host: Optional[bool] = None, way: Optional[str] = None,
-            memo: Optional[str] = None, **options: Option) -> Installation:
+            reserve: Union[int, str, None] = None, **options: Option) -> Installation:
     """Makes Tidemark PyTorch's allocator for CUDA memory, and for pinned memory unless `host` is false.
 
     policy    "tide" (default) reserves little more memory than it hands out; "torch" decides as PyTorch does
     way       "class", "pluggable", or "auto" (default): the class if it can be built, otherwise the pluggable interface,
               with a warning that lists the missing features
-    memo      a file: memory that the last run needed is made ahead, and what this run needs is written there at exit. See
-              memos.py; TIDEMARK_MEMO in the environment does the same. Only with the policy "tide"
+    reserve   how much memory a thread reserves when CUDA is initialised, such as "14GiB", so that the first steps need not
+              wait for the driver. See reserves.py; TIDEMARK_RESERVE in the environment does the same
     options   any option of the allocator under its name in PYTORCH_CUDA_ALLOC_CONF, such as
               max_split_size_mb=64, or tide_slack=0.01
 
@@ -208,11 +208,12 @@ def install(policy: Optional[str] = None, *, host: Optional[bool] = None, way: O
 
     with _lock:
         if _installed is None:
-            _installed = _install(torch, policy, host, way, memo or memos.from_environment(), options, wish)
+            size = reserves.from_environment() if reserve is None else sizes.size_bytes(reserve)
+            _installed = _install(torch, policy, host, way, size, options, wish)
         return _installed
 
 
-def _install(torch: Any, policy: Optional[str], host: Optional[bool], way: Optional[str], memo: Optional[str],
+def _install(torch: Any, policy: Optional[str], host: Optional[bool], way: Optional[str], size: Optional[int],
              options: dict[str, Option], wish: settings_.Switch) -> Installation:
     """install() for the first time, with what the environment says."""
     global _library
@@ -236,13 +237,13 @@ def _install(torch: Any, policy: Optional[str], host: Optional[bool], way: Optio
             raise
         if quota is not None:
             raise RuntimeError(f"{ledgers.VARIABLE} needs PyTorch's allocator class, but: {reason}") from reason
-        if memo is not None:
-            raise RuntimeError(f"a memo needs PyTorch's allocator class, but: {reason}") from reason
+        if size is not None:
+            raise RuntimeError(f"memory can be reserved only with PyTorch's allocator class, but: {reason}") from reason
         return _install_pluggable(torch, policy, settings, str(reason))
     if quota is not None:
         ledgers.join_when_used(torch, _needed_shim(), quota)
-    if memo is not None:
-        memos.keep(torch, memo)
+    if size is not None:
+        reserves.begin(torch, _needed_shim(), size)
     return done
 
 

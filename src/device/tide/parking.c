@@ -403,7 +403,6 @@ tide_status tide__pools_park(tide_device_cache* device, tide__pool_list list, co
   TIDE_ASSERT(list_moving(list) == NULL);
   for (size_t i = 0; i < list.count; i++) TIDE_TRY(pool_check(device, list.pools[i]));
   tide__pools_set_moving(list, true);
-  (void)tide__ahead_give(device, context);
   const tide_status status = park_moving(&call, out);
   tide__pools_set_moving(list, false);
   out->backup = order->wish.kind;
