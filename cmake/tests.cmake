@@ -102,8 +102,9 @@ endif()
 if(TARGET tests_conformance)
   target_link_libraries(tests_conformance PRIVATE tidemark_conformance tidemark_static)
 endif()
-# It chooses processors and looks for pages.
-set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/base/test_touch.c" PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
+# One chooses processors and looks for pages; the other makes devices.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/base/test_touch.c"
+                            "${PROJECT_SOURCE_DIR}/tests/tool/test_written_files.c" PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
 
 # The corpora of the fuzz targets, without a fuzzer.
 set(TIDEMARK_REPLAYED ${TIDEMARK_FUZZ_SOURCES})
