@@ -20,7 +20,7 @@ import pickle
 import threading
 from typing import Any, Optional, Union
 
-from .. import hook, library
+from .. import files, hook, library
 from . import build, cache, fallback, ledgers, memos, notice, sites
 from . import settings as settings_
 from .settings import Option
@@ -351,6 +351,8 @@ def _add_tags(data: dict[str, Any]) -> None:
 def snapshot(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
     """Writes a memory snapshot for PyTorch's viewer and the tidemark command: a pickle, or JSON for a .json path.
 
+    An old file is replaced whole, or stays.
+
     It includes the history and its stacks, if torch.cuda.memory._record_memory_history() was called before. Segments have
     their tags, and the key "tags" has the budgets of tags and what was counted for them; PyTorch's viewer ignores both.
     """
@@ -362,10 +364,10 @@ def snapshot(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
     data = torch.cuda.memory._snapshot()
     if not _is_off() and torch.cuda.is_initialized():
         _add_tags(data)
-    if target.suffix == ".json":
-        target.write_text(json.dumps(data), encoding="utf-8")
-    else:
-        with open(target, "wb") as file:
+    with files.saved(target) as file:
+        if target.suffix == ".json":
+            file.write(json.dumps(data).encode())
+        else:
             pickle.dump(data, file, protocol=4)  # the highest that PyTorch's viewer reads
     return target
 
