@@ -9,15 +9,15 @@
 
 typedef struct tide__file_work {
   tide_status (*write)(void* user, const tide_sink* sink);  // called once
-  // Called with the name of the unfinished file before it exists, and with NULL when it is finished or gone; it
-  // may remove the file if a signal ends the program. NULL: none.
+  // Called with the name of the unfinished file before it exists, and with NULL when it is finished or
+  // gone. In between a signal that ends the program may remove it. NULL: none.
   void (*guard)(const char* unfinished);
   void* user;
 } tide__file_work;
 
-// Replaces a regular file whole or, after a failure, not at all; it keeps its owner, group and mode. Links are
-// followed, also to a file that does not exist, but not those that others put into a folder like /tmp. Devices
-// and pipes are written to and stay.
+// Replaces a regular file whole or, after a failure, not at all; it keeps its owner, group and mode. Links
+// are followed, also to a file that does not exist, but not those that others put into a folder like /tmp.
+// Devices and pipes are written to and stay.
 // Errors: of `write`; TIDE_ERR_STATE with the errno, in a text that does not name the file.
 tide_status tide__file_save(const char* path, const tide__file_work* work);
 

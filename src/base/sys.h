@@ -165,9 +165,9 @@ int tide__sys_save_end(tide__sys_save* save);
 // Removes an unfinished file.
 void tide__sys_save_drop(tide__sys_save* save);
 
-// Files that the library names itself (sys_folder.c): processes of one user share them by name. A folder or file
-// that is a link, belongs to another user (EPERM) or is open to others (EACCES) is refused, and so is anything
-// but a regular file.
+// Files that the library names itself (sys_folder.c): processes of one user share them by name. A folder or
+// file that is a link, belongs to another user (EPERM) or is open to others (EACCES) is refused, and so is
+// anything but a regular file.
 int tide__sys_folder_open(const char* path, bool makes, int* out);
 // Calls `visit` with each name until it returns false.
 int tide__sys_folder_visit(int folder, bool (*visit)(void* user, const char* name), void* user);

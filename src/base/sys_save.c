@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Files that a user named. What is there keeps its place until the new contents are complete: they are written
-// under another name in the same folder, which then takes the place of the old one.
+// Files that a user named. What is there keeps its place until the new contents are complete. They are
+// written to another file in the same folder, which then takes its place.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -92,9 +92,12 @@ static bool is_unchanged(const char* path, const struct stat* before) {
 
 // A device of the kernel: 3 swallows everything, 7 is full.
 static void device_make(const char* path, unsigned minor_number) {
-  if (mknod(path, S_IFCHR | 0600, makedev(1, minor_number)) != 0) t_skip("this process may make no device");
-  const int file = open(path, O_WRONLY | O_NONBLOCK);
-  if (file < 0) t_skip("this file system has no devices");
+  const bool is_made = mknod(path, S_IFCHR | 0600, makedev(1, minor_number)) == 0;
+  const int file = is_made ? open(path, O_WRONLY | O_NONBLOCK) : -1;
+  if (file < 0) {
+    folder_end();
+    t_skip("this process may make no device here");
+  }
   T_EQ(close(file), 0);
 }
 
