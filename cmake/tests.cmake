@@ -111,8 +111,9 @@ if(TARGET tests_machine)
   add_dependencies(tests_machine fake_cuda)
   target_compile_definitions(tests_machine PRIVATE "FAKE_CUDA=\"$<TARGET_FILE:fake_cuda>\"")
 endif()
-# It chooses processors and looks for pages.
-set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/base/test_touch.c" PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
+# One chooses processors and looks for pages; the other makes devices.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/base/test_touch.c"
+                            "${PROJECT_SOURCE_DIR}/tests/tool/test_written_files.c" PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
 
 # The corpora of the fuzz targets, without a fuzzer.
 set(TIDEMARK_REPLAYED ${TIDEMARK_FUZZ_SOURCES})

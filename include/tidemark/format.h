@@ -109,7 +109,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_trace_write(const tide_trace* trace, ui
 TIDE_API int tide_format_from_path(const char* path);
 
 // Reads a trace from a file, or writes one to a file in the format of its ending. Saving replaces an existing
-// file; after an error the file may be incomplete.
+// file, which keeps its owner, group and mode; after an error it is unchanged. Links are followed, but not
+// those that another user put into a folder like /tmp. A device or a pipe is written to.
 // Errors:  as tide_trace_read() and tide_trace_write(); TIDE_ERR_STATE, with the errno, if the file cannot be
 //          opened, read or written; TIDE_ERR_ARGUMENT if no format has this ending.
 TIDE_API TIDE_NODISCARD tide_status tide_trace_load(const char* path, const tide_read_options* options,

@@ -20,7 +20,7 @@ import pickle
 import threading
 from typing import Any, Optional, Union
 
-from .. import hook, library, sizes
+from .. import files, hook, library, sizes
 from . import build, cache, fallback, ledgers, notice, reserves, sites
 from . import settings as settings_
 from .settings import Option
@@ -362,6 +362,8 @@ def _keep_pool(data: dict[str, Any], wanted: tuple[int, int]) -> None:
 def snapshot(path: Union[str, os.PathLike[str]], pool: Any = None) -> pathlib.Path:
     """Writes a memory snapshot for PyTorch's viewer and the tidemark command: a pickle, or JSON for a .json path.
 
+    An old file is replaced whole, or stays.
+
     It includes the history and its stacks, if torch.cuda.memory._record_memory_history() was called before. Segments have
     their tags, and the key "tags" has the budgets of tags and what was counted for them; PyTorch's viewer ignores both.
     With a torch.cuda.MemPool, or its id, the file has the memory of that pool alone; (0, 0) is the default pool.
@@ -376,10 +378,10 @@ def snapshot(path: Union[str, os.PathLike[str]], pool: Any = None) -> pathlib.Pa
         _keep_pool(data, tuple(getattr(pool, "id", pool)))
     if not _is_off() and torch.cuda.is_initialized():
         _add_tags(data)
-    if target.suffix == ".json":
-        target.write_text(json.dumps(data), encoding="utf-8")
-    else:
-        with open(target, "wb") as file:
+    with files.saved(target) as file:
+        if target.suffix == ".json":
+            file.write(json.dumps(data).encode())
+        else:
             pickle.dump(data, file, protocol=4)  # the highest that PyTorch's viewer reads
     return target
 
