@@ -521,11 +521,22 @@ static void unit_commit(worker* w, size_t i) {
   INSIST(w->s, work_write(w->s->m, stream, w->units[i]));
 }
 
+// After an error a part may be gone. What is left is committed again later, by any stream.
+static void units_forget(worker* w, size_t first, size_t count) {
+  memset(&w->units[first], 0, count * sizeof w->units[0]);
+}
+
+static void units_wait(worker* w) {
+  for (size_t i = 0; i < RANGE_UNITS; ++i)
+    INSIST(w->s, tide_machine_stream_synchronize(w->s->m, 0, w->unit_streams[i]));
+}
+
 static void range_end(worker* w) {
   for (size_t i = 0; i < RANGE_UNITS; ++i) unit_touch(w, i);
-  memset(w->units, 0, sizeof w->units);  // after an error a part may be gone
-  if (!ASKED(w->s, tide_device_range_free(w->range_member->d, w->range), MAY(TIDE_ERR_CAPTURE))) return;
-  w->range = NULL;
+  units_forget(w, 0, RANGE_UNITS);
+  if (ASKED(w->s, tide_device_range_free(w->range_member->d, w->range), MAY(TIDE_ERR_CAPTURE)))
+    w->range = NULL;
+  else units_wait(w);
 }
 
 static void units_decommit(worker* w) {
@@ -534,9 +545,10 @@ static void units_decommit(worker* w) {
   const size_t count = 1 + below(w, RANGE_UNITS - first);
   for (size_t i = first; i < first + count; ++i) unit_touch(w, i);
   tide_device_cache* const d = w->range_member->d;
-  memset(&w->units[first], 0, count * sizeof w->units[0]);  // after an error those before a gap may be gone
-  (void)ASKED(w->s, tide_device_range_decommit(d, w->range, first * unit, count * unit),
-              MAY(TIDE_ERR_CAPTURE));
+  units_forget(w, first, count);
+  if (!ASKED(w->s, tide_device_range_decommit(d, w->range, first * unit, count * unit),
+             MAY(TIDE_ERR_CAPTURE)))
+    units_wait(w);
 }
 
 static void do_range(worker* w) {
@@ -799,14 +811,15 @@ static void do_relief(worker* w) { world_relieve(w->s); }
 // ---------------------------------------------------------------------------------------------------
 // Threads
 
-#define VERBS(X)                                                                                             \
-  X(alloc, 160)                                                                                              \
-  X(room_alloc, 160)                                                                                         \
-  X(release, 240) X(touch, 60) X(swap, 40) X(wait, 20) X(delay, 20) X(stream, 6) X(errand, 4)                \
-      X(room_new, 24) X(room_end, 12) X(room_change, 6) X(room_trim, 8) X(pool, 6) X(capture, 3) X(park, 24) \
-          X(unpark, 30) X(use, 40) X(backup, 6) X(read, 6) X(budget, 12) X(limit, 6) X(join, 12) X(leave, 8) \
-              X(neighbour, 4) X(total, 2) X(options, 4) X(range, 24) X(span, 12) X(trim, 6) X(poll, 6)       \
-                  X(snapshot, 2) X(stats, 6) X(history, 4) X(visit, 6) X(observe, 16) X(fault, 10)           \
+#define VERBS(X)                                                                                           \
+  X(alloc, 160)                                                                                            \
+  X(room_alloc, 160)                                                                                       \
+  X(release, 240)                                                                                          \
+  X(touch, 60) X(swap, 40) X(wait, 20) X(delay, 20) X(stream, 6) X(errand, 4) X(room_new, 24)              \
+      X(room_end, 12) X(room_change, 6) X(room_trim, 8) X(pool, 6) X(capture, 3) X(park, 24) X(unpark, 30) \
+          X(use, 40) X(backup, 6) X(read, 6) X(budget, 12) X(limit, 6) X(join, 12) X(leave, 8)             \
+              X(neighbour, 4) X(total, 2) X(options, 4) X(range, 24) X(span, 12) X(trim, 6) X(poll, 6)     \
+                  X(snapshot, 2) X(stats, 6) X(history, 4) X(visit, 6) X(observe, 16) X(fault, 10)         \
                       X(heap, 10) X(relief, 6)
 
 typedef struct verb {
