@@ -488,7 +488,8 @@ static void memo_begin(tide_device_cache* device, tide__lane* lane, const tide__
   tide__segment* home = NULL;
   if (tide__load_relaxed(&lane->is_closed) || !may_make(device, lane->pool)) return;
   if (tide__ahead_handle_bytes(device, lane) == 0) return;
-  if (tide__home_with_room(&request, tide__home_unit(device), &home) != TIDE_OK) tide__error_restore(&before);
+  if (tide__home_with_room(&request, tide__request_unit(&request), &home) != TIDE_OK)
+    tide__error_restore(&before);
   else home_begin(device, home);
 }
 

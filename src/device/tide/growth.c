@@ -52,16 +52,17 @@ static uint64_t idle_left(const tide__request* request, const level* now, uint64
   tide__mutex_lock(&device->pools_lock);
   const uint64_t lanes = tide__min(request->pool->lane_count, IDLE_LANES_MOST);
   tide__mutex_unlock(&device->pools_lock);
-  const uint64_t most = lanes * request->options->tide_idle_handles * tide__home_unit(device);
+  const uint64_t most = lanes * request->options->tide_idle_handles * tide__request_unit(request);
   return most > slack ? tide__difference(now->active + request->rounded + most, now->reserved) : 0;
 }
 
 // With a memo, the peak of the last run decides as well: before the first handle is made ahead, a request
 // makes its own.
 static tide__handle_sizes growth_handles(const tide__request* request, uint64_t peak) {
-  if (request->kind == TIDE__SMALL) return tide__handles_of(tide__home_unit(request->device));
+  if (request->kind == TIDE__SMALL) return tide__handles_of(tide__request_unit(request));
   tide__handle_sizes sizes = tide__handle_sizes_for(request, peak);
-  sizes.least = tide__max(sizes.least, tide__ahead_handle_bytes(request->device, request->lane));
+  const uint64_t ahead_bytes = tide__ahead_handle_bytes(request->device, request->lane);
+  sizes.least = tide__max(sizes.least, tide__round_up(ahead_bytes, sizes.unit));
   sizes.most = tide__max(sizes.most, sizes.least);
   return sizes;
 }
@@ -88,7 +89,7 @@ enum { HURRY_PARTS = 15 };
 
 // Large handles, unless there is no memory for that.
 static void growth_hurry(const tide__request* request, uint64_t slack, tide__growth* growth) {
-  const uint64_t unit = tide__home_unit(request->device);
+  const uint64_t unit = tide__request_unit(request);
   tide__growth_choose(request, growth);
   const uint64_t bytes = tide__max(growth->handles.least, slack / HURRY_PARTS / unit * unit);
   if (tide__round_up(request->rounded, bytes) > growth->limit_left) return;
@@ -98,10 +99,9 @@ static void growth_hurry(const tide__request* request, uint64_t slack, tide__gro
 
 // Would new memory within the second slack serve the request, so that no stream has to wait?
 static bool growth_would_do(const tide__request* request, const level* now) {
-  tide_device_cache* const device = request->device;
   const double slack = slack_of(request) + request->options->tide_wait_slack;
   const uint64_t left = tide__difference(now->peak + (uint64_t)((double)now->peak * slack), now->reserved);
-  const uint64_t needed = tide__round_up(request->rounded, tide__home_unit(device));
+  const uint64_t needed = tide__round_up(request->rounded, tide__request_unit(request));
   return request->options->tide_wait_slack > 0 && needed <= tide__min(left, tide__growth_limit(request));
 }
 
@@ -137,14 +137,14 @@ static tide__pace pace_at(const tide__request* request, const level* now) {
 tide__growth tide__growth_of(const tide__request* request, tide__patience how) {
   tide_device_cache* const device = request->device;
   if (device->ahead.bytes > 0 &&
-      tide__growth_limit(request) < tide__round_up(request->rounded, tide__home_unit(device)))
+      tide__growth_limit(request) < tide__round_up(request->rounded, tide__request_unit(request)))
     (void)tide__ahead_give(device, &request->context);
   const level now = level_with(request);
   if (tide__is_hurried(request)) (void)tide__stitch_begin(request);
   const tide__pace pace = pace_at(request, &now);
   const uint64_t slack = tide__max((uint64_t)((double)now.peak * slack_of(request)),
                                    tide__pace_slack(&pace, now.peak, request->options->tide_slack));
-  const uint64_t unit = tide__home_unit(device);
+  const uint64_t unit = tide__request_unit(request);
   tide__growth growth = {
     .look = ++device->looks,
     .peak = tide__pace_peak(&pace, now.peak),

@@ -71,7 +71,7 @@ static double largest_of_large(uint64_t peak, double loose) {
 // What lasts is in one piece, because nothing else uses its handle. No other handle is so small that a view
 // of all idle memory has thousands.
 tide__handle_sizes tide__handle_sizes_for(const tide__request* request, uint64_t peak) {
-  const uint64_t unit = tide__home_unit(request->device);
+  const uint64_t unit = tide__request_unit(request);
   const uint64_t limit = tide__max(unit, request->options->tide_most_handle_bytes / unit * unit);
   const uint64_t least = tide__max(unit, peak / LEAST_PARTS / unit * unit);
   const lasting known = lasting_with(request, peak);
