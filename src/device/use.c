@@ -184,7 +184,9 @@ static tide_status use_ask(use_call* call) {
   while (call->limited[0] == '\0') {
     const uint32_t before = call->attempts;
     tide_tag_stats stats = TIDE_TAG_STATS_INIT;
-    TIDE_TRY(tide_device_tag_stats(call->device, call->tag->text, &stats));
+    const tide_status found = tide_device_tag_stats(call->device, call->tag->text, &stats);
+    if (found == TIDE_ERR_HANDLE) return use_enter(call);  // the pools have ended, so nothing is away
+    TIDE_TRY(found);
     const tide_status status = tide__allowance_ask(call->device, stats.parked_bytes, use_attempt, call);
     if (status != TIDE_ERR_NO_MEMORY) return status;
     const bool is_refused = call->attempts == before;

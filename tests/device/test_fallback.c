@@ -248,6 +248,23 @@ EMULATED_TEST(test_fallback__configuring_changes_neither_policy_nor_reason) {
   tide_device_free(d);
 }
 
+// The addresses that the policy tide had reserved for its first request were taken for an expandable segment.
+EMULATED_TEST(test_fallback__expandable_segments_come_later) {
+  tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
+  fault_at(m, TIDE_CALL_MAP, 0, 1, TIDE_ERR_MACHINE);
+  give(d, take(d, NULL, 3 * MIB));
+  tide_machine_fault_clear(m);
+  T_STR_EQ(tide_device_name(d), "torch");
+  configure(d, "expandable_segments:True");
+  T_CHECK(in_force(d).expandable_segments);
+  const tide_block block = take(d, NULL, 30 * MIB);
+  device_expect_valid(d);
+  give(d, block);
+  trim(d);
+  T_EQ(current(d, reserved_bytes), 0);
+  tide_device_free(d);
+}
+
 // An option that is turned on later is probed then, and turning it off takes the reason away.
 EMULATED_TEST(test_fallback__configuring_probes) {
   tide_device_cache* const d = device_with(m, "");

@@ -501,6 +501,32 @@ DEVICE_TEST_OVER(test_join__a_pledge_ends_with_its_membership, device_host) {
   ledger_remove();
 }
 
+// The ledger has room, but the limit has not, so the use tries again and again. Then the pool ends, and it is
+// no error that nobody has the tag any more.
+static void expect_use_ends_with_pool(tide_device_cache* d) {
+  const tide_pool pool = tagged(d, "model");
+  pthread_t user;
+  bool is_waiting = false;
+  limit_to(d, TIDE_NO_LIMIT);
+  const tide_block block = take_tagged(d, pool, NULL, 8 * MIB);
+  (void)park(d, "model", TIDE_BACKUP_PINNED);
+  limit_to(d, 4 * MIB);
+  t_thread_start(&user, use_run, d);
+  T_WAIT(is_waiting || (is_waiting = held() > 0));
+  give(d, block);
+  T_OK(tide_device_pool_drop(d, pool));
+  trim(d);
+  t_thread_join(user);
+  T_OK(tide_device_done(d, "model", NULL));
+}
+
+DEVICE_TEST_OVER(test_join__a_pool_ends_while_a_use_waits, tide_host) {
+  join(d, 100 * MIB, 0, LONG_NS);
+  for (int i = 0; i < 20; ++i) expect_use_ends_with_pool(d);
+  tide_device_leave(d);
+  ledger_remove();
+}
+
 // A process that holds 60 MiB, until it is killed.
 static void child_run(int ready) {
   tide_machine* m = NULL;

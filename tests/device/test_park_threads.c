@@ -192,3 +192,33 @@ DEVICE_TEST_OVER(test_park__memory_that_is_being_given_back_is_not_parked, devic
   give(d, k.block);
   T_OK(tide_device_pool_drop(d, i.pool));
 }
+
+// ---------------------------------------------------------------------------------------------------
+// A pool that ends
+
+typedef struct ending {
+  tide_device_cache* d;
+  tide_pool pool;
+  bool has_ended;
+} ending;
+
+// In the middle of a trim, which parks nothing itself.
+static void ending_hear(void* user, const tide_trace_entry* entry) {
+  ending* const e = user;
+  if (entry->action != TIDE_ACTION_SEGMENT_UNMAP || e->has_ended) return;
+  e->has_ended = true;
+  (void)park(e->d, "a", TIDE_BACKUP_PINNED);
+  T_OK(tide_device_pool_drop(e->d, e->pool));
+}
+
+// A pool without memory was parked during a trim, which ended it with the record of that.
+DEVICE_TEST_OVER(test_park__an_empty_pool_is_parked_and_ends_during_a_trim, device_tide_emulated) {
+  ending e = { .d = d, .pool = tagged(d, "a") };
+  give(d, take(d, NULL, 8 * MIB));
+  observe_trace(d, ending_hear, &e);
+  trim(d);
+  T_CHECK(e.has_ended);
+  trim(d);
+  tide_tag_stats stats = TIDE_TAG_STATS_INIT;
+  T_STATUS(tide_device_tag_stats(d, "a", &stats), TIDE_ERR_HANDLE);  // the next one ends it
+}

@@ -8,6 +8,8 @@
 #define T_THREADS
 #include "device/devices.h"
 
+#include <sched.h>
+
 #define HANDLE_BYTES (2 * MIB)  // the smallest handle
 #define PART_BYTES (128 * KIB)
 enum { PLACES = 4, CROWD = PLACES + 1, LAST = CROWD - 1 };
@@ -159,4 +161,56 @@ CROWD_TEST(test_tide__many_uses_of_one_stream_are_no_crowd) {
   for (int i = 0; i < PLACES; ++i) expect_filled(m, 0, bytes_of(blocks[2 * i]), 222, bytes);
   T_EQ(large_bytes(d), reserved);
   T_EQ(stats_of(d).num_stream_waits, 0);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Options
+
+typedef struct settings {
+  tide_device_cache* d;
+  atomic_bool is_over;
+} settings;
+
+static void* settings_run(void* user) {
+  settings* const s = user;
+  while (!atomic_load(&s->is_over)) {
+    configure(s->d, "tide_least_handle_mb:2");
+    configure(s->d, "tide_least_handle_mb:6");
+  }
+  return NULL;
+}
+
+// Lets another thread go on whenever a request makes a record.
+static void* yielding_alloc(void* user, size_t bytes, size_t alignment) {
+  (void)sched_yield();
+  return counting_alloc(user, bytes, alignment);
+}
+
+static void settings_work(tide_machine* m, tide_device_cache* d) {
+  enum { BLOCKS = 12 };
+  tide_block blocks[BLOCKS] = { 0 };
+  t_rng rng = t_rng_new(0);
+  const tide_stream streams[2] = { NULL, side_new(m) };
+  for (size_t i = 0; i < t_scaled_least(20000, 4000); ++i) {
+    tide_block* const block = &blocks[t_rng_below(&rng, BLOCKS)];
+    give(d, *block);
+    *block = take(d, streams[t_rng_below(&rng, 2)], (1 + t_rng_below(&rng, 20)) * MIB / 2);
+  }
+  for (size_t i = 0; i < BLOCKS; ++i) give(d, blocks[i]);
+}
+
+// The smallest size of handles was read twice for a request, and changed in between.
+DEVICE_TEST_OVER(test_tide__the_smallest_handle_changes_during_requests, device_tide_emulated) {
+  (void)d;
+  counting_heap records;
+  pthread_t thread;
+  counting_heap_init(&records, SIZE_MAX, false);
+  records.heap.alloc = yielding_alloc;
+  settings s = { .d = device_new(m, 0, &records.heap) };
+  t_thread_start(&thread, settings_run, &s);
+  settings_work(m, s.d);
+  atomic_store(&s.is_over, true);
+  t_thread_join(thread);
+  device_expect_valid(s.d);
+  tide_device_free(s.d);
 }

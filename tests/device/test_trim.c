@@ -207,3 +207,21 @@ TORCH_TEST(test_trim__keeps_as_much_of_expandable_segments_as_it_may) {
   expand(m, d);
   run_random(m, d, true);
 }
+
+// Trims as well, in the middle of a trim.
+static void trim_once_more(void* user, const tide_trace_entry* entry) {
+  tide_device_cache* const d = user;
+  if (entry->action == shrink_action()) trim(d);
+}
+
+// The walk of the inner trim saw nothing, because the outer one had taken it. What that put back then was
+// skipped by later walks.
+DEVICE_TEST(test_trim__what_a_trim_puts_back_is_found_by_the_next) {
+  const tide_block blocks[2] = { take(d, NULL, 30 * MIB), take(d, NULL, 30 * MIB) };
+  for (size_t i = 0; i < 2; ++i) give(d, blocks[i]);
+  const tide_observer observer = observe_trace(d, trim_once_more, d);
+  T_OK(tide_device_trim(d, 30 * MIB));
+  T_EQ(current(d, reserved_bytes), 30 * MIB);
+  T_OK(tide_device_detach(d, observer));
+  expect_trimmed(d, 0);
+}

@@ -78,7 +78,7 @@ typedef struct worker {
   tide_range* range;
   content units[RANGE_UNITS];  // address NULL: no memory
   tide_stream unit_streams[RANGE_UNITS];
-  unsigned depth;    // of callbacks
+  member* hearing;   // the cache of the callback under way
   const item* held;  // callbacks do not release it
 } worker;
 

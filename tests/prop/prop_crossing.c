@@ -23,7 +23,9 @@ static uint64_t below(worker* w, uint64_t limit) { return t_rng_below(&w->rng, l
 
 static bool chance(worker* w, uint64_t of) { return t_rng_below(&w->rng, of) == 0; }
 
-static member* any_member(worker* w) { return &w->s->members[below(w, w->s->p.caches)]; }
+static member* any_member(worker* w) {
+  return w->hearing != NULL ? w->hearing : &w->s->members[below(w, w->s->p.caches)];
+}
 
 // The thread's own stream, or a shared one.
 static uint8_t any_stream(worker* w) {
@@ -453,8 +455,7 @@ static void do_join(worker* w) {
   (void)ASKED(w->s, tide_device_join(m->d, &options), MAY(TIDE_ERR_STATE) | MAY(TIDE_ERR_LIMIT));
 }
 
-static void do_leave(worker* w) {
-  tide_device_leave(any_member(w)->d); }
+static void do_leave(worker* w) { tide_device_leave(any_member(w)->d); }
 
 // Somebody else in the ledger, who asks for memory.
 static void do_neighbour(worker* w) {
@@ -520,11 +521,22 @@ static void unit_commit(worker* w, size_t i) {
   INSIST(w->s, work_write(w->s->m, stream, w->units[i]));
 }
 
+// After an error a part may be gone. What is left is committed again later, by any stream.
+static void units_forget(worker* w, size_t first, size_t count) {
+  memset(&w->units[first], 0, count * sizeof w->units[0]);
+}
+
+static void units_wait(worker* w) {
+  for (size_t i = 0; i < RANGE_UNITS; ++i)
+    INSIST(w->s, tide_machine_stream_synchronize(w->s->m, 0, w->unit_streams[i]));
+}
+
 static void range_end(worker* w) {
   for (size_t i = 0; i < RANGE_UNITS; ++i) unit_touch(w, i);
-  memset(w->units, 0, sizeof w->units);  // after an error a part may be gone
-  if (!ASKED(w->s, tide_device_range_free(w->range_member->d, w->range), MAY(TIDE_ERR_CAPTURE))) return;
-  w->range = NULL;
+  units_forget(w, 0, RANGE_UNITS);
+  if (ASKED(w->s, tide_device_range_free(w->range_member->d, w->range), MAY(TIDE_ERR_CAPTURE)))
+    w->range = NULL;
+  else units_wait(w);
 }
 
 static void units_decommit(worker* w) {
@@ -533,9 +545,10 @@ static void units_decommit(worker* w) {
   const size_t count = 1 + below(w, RANGE_UNITS - first);
   for (size_t i = first; i < first + count; ++i) unit_touch(w, i);
   tide_device_cache* const d = w->range_member->d;
-  memset(&w->units[first], 0, count * sizeof w->units[0]);  // after an error those before a gap may be gone
-  (void)ASKED(w->s, tide_device_range_decommit(d, w->range, first * unit, count * unit),
-              MAY(TIDE_ERR_CAPTURE));
+  units_forget(w, first, count);
+  if (!ASKED(w->s, tide_device_range_decommit(d, w->range, first * unit, count * unit),
+             MAY(TIDE_ERR_CAPTURE)))
+    units_wait(w);
 }
 
 static void do_range(worker* w) {
@@ -676,15 +689,13 @@ static void callback_call(worker* w, member* m, uint64_t what) {
     case 4: do_visit(w); break;
     case 5: do_limit(w); break;
     case 6: do_budget(w); break;
-    case 7: do_join(w); break;
-    case 8: do_leave(w); break;
-    case 9: do_span(w); break;
-    case 10:
+    case 7: do_span(w); break;
+    case 8:
       if (pthread_rwlock_trywrlock(&m->touch) != 0) break;
       tag_park(w, m, any_tag(w));
       T_EQ(pthread_rwlock_unlock(&m->touch), 0);
       break;
-    case 11:
+    case 9:
       if (!ASKED(w->s, tide_device_use(m->d, tags[w->steps % TAGS], stream), USE_MASK)) break;
       T_OK(tide_device_done(m->d, tags[w->steps % TAGS], stream));
       break;
@@ -695,18 +706,19 @@ static void callback_call(worker* w, member* m, uint64_t what) {
   }
 }
 
-// Nothing, or slow, or a call. Threads of the library only take their time.
+// Nothing, or slow, or a call of this cache: two that call each other could wait for each other. Threads of
+// the library only take their time.
 static void listener_hear(listener* l, const char* callback) {
   const unsigned number = atomic_fetch_add(&l->calls, 1);
   if (atomic_load(&l->s->is_ending)) return;
   if (number % 8 == 3) spin(2000 * (number % 5));
   if (number % 8 == 5) (void)sched_yield();
   worker* const w = self;
-  if (w == NULL || w->depth > 0 || number % 16 != 0) return;
+  if (w == NULL || w->hearing != NULL || number % 16 != 0) return;
   const char* const before = watch_enter(callback);
-  w->depth++;
-  callback_call(w, l->member, below(w, 16));
-  w->depth--;
+  w->hearing = l->member;
+  callback_call(w, l->member, below(w, 14));
+  w->hearing = NULL;
   watch_leave(before);
 }
 
@@ -799,14 +811,16 @@ static void do_relief(worker* w) { world_relieve(w->s); }
 // ---------------------------------------------------------------------------------------------------
 // Threads
 
-#define VERBS(X)                                                                                         \
-  X(alloc, 160)                                                                                          \
-  X(room_alloc, 160) X(release, 240) X(touch, 60) X(swap, 40) X(wait, 20) X(delay, 20) X(stream, 6)      \
-      X(errand, 4) X(room_new, 24) X(room_end, 12) X(room_change, 6) X(room_trim, 8) X(pool, 6)          \
-          X(capture, 3) X(park, 24) X(unpark, 30) X(use, 40) X(backup, 6) X(read, 6) X(budget, 12)       \
-              X(limit, 6) X(join, 12) X(leave, 8) X(neighbour, 4) X(total, 2) X(options, 4) X(range, 24) \
-                  X(span, 12) X(trim, 6) X(poll, 6) X(snapshot, 2) X(stats, 6) X(history, 4) X(visit, 6) \
-                      X(observe, 16) X(fault, 10) X(heap, 10) X(relief, 6)
+#define VERBS(X)                                                                                           \
+  X(alloc, 160)                                                                                            \
+  X(room_alloc, 160)                                                                                       \
+  X(release, 240)                                                                                          \
+  X(touch, 60) X(swap, 40) X(wait, 20) X(delay, 20) X(stream, 6) X(errand, 4) X(room_new, 24)              \
+      X(room_end, 12) X(room_change, 6) X(room_trim, 8) X(pool, 6) X(capture, 3) X(park, 24) X(unpark, 30) \
+          X(use, 40) X(backup, 6) X(read, 6) X(budget, 12) X(limit, 6) X(join, 12) X(leave, 8)             \
+              X(neighbour, 4) X(total, 2) X(options, 4) X(range, 24) X(span, 12) X(trim, 6) X(poll, 6)     \
+                  X(snapshot, 2) X(stats, 6) X(history, 4) X(visit, 6) X(observe, 16) X(fault, 10)         \
+                      X(heap, 10) X(relief, 6)
 
 typedef struct verb {
   const char* name;
@@ -882,6 +896,18 @@ static void member_open(world* s, size_t i) {
   for (size_t k = 0; k < LISTENERS; ++k) m->listeners[k] = (listener){ .s = s, .member = m };
 }
 
+// Makes the machine probe itself before calls fail: what it cannot take back from a probe stays with it.
+static void machine_probe(tide_machine* m) {
+  tide_fault none = TIDE_FAULT_INIT;
+  tide_probe probe = TIDE_PROBE_INIT;
+  none.call = TIDE_CALL_PEER_QUERY;
+  none.status = TIDE_OK;
+  T_OK(tide_machine_fault_add(m, &none));
+  T_OK(tide_machine_probe(m, 0, TIDE_FEATURE_VIRTUAL_MEMORY, &probe));
+  T_CHECK(probe.works && probe.call_count > 0);
+  tide_machine_fault_clear(m);
+}
+
 static void world_open(world* s, uint64_t seed) {
   t_rng rng = t_rng_of(seed, 0);
   tide_host_options host = TIDE_HOST_OPTIONS_INIT;
@@ -892,6 +918,7 @@ static void world_open(world* s, uint64_t seed) {
   host.capacity = s->p.capacity;
   host.heap = &s->machine_records.heap;
   T_OK(tide_machine_new_host(&host, &s->m));
+  machine_probe(s->m);
   T_OK(tide_quota_make(ledger_path(), s->p.ledger_bytes));
   T_EQ(pthread_mutex_init(&s->lock, NULL), 0);
   for (size_t i = 0; i + 1 < STREAMS; ++i) s->streams[i] = stream_new(s->m, 0, TIDE_STREAM_NON_BLOCKING);

@@ -94,16 +94,26 @@ static inline void content_write(void* user) {
   free(c);
 }
 
-static inline bool content_is_read(const content* c) {
-  for (size_t at = 0; at < c->bytes; at = content_next(c, at)) {
-    if (memcmp(c->address + at, &c->tag, sizeof c->tag) != 0) return false;
-  }
-  return true;
+// The place of the first word that is wrong; `bytes` if none is.
+static inline size_t content_wrong_at(const content* c) {
+  size_t at = 0;
+  while (at < c->bytes && memcmp(c->address + at, &c->tag, sizeof c->tag) == 0) at = content_next(c, at);
+  return at < c->bytes ? at : c->bytes;
+}
+
+static inline bool content_is_read(const content* c) { return content_wrong_at(c) == c->bytes; }
+
+static inline void content_complain(const content* c) {
+  const size_t at = content_wrong_at(c);
+  uint64_t found = 0;
+  if (at < c->bytes) memcpy(&found, c->address + at, sizeof found);
+  (void)fprintf(stderr, "block %" PRIu64 ", %zu bytes at %p: byte %zu belongs to block %" PRIu64 "\n", c->tag,
+                c->bytes, (void*)c->address, at, found);
 }
 
 static inline void content_read(void* user) {
   content* const c = user;
-  if (!content_is_read(c)) atomic_store(&is_content_wrong, true);
+  if (!content_is_read(c) && !atomic_exchange(&is_content_wrong, true)) content_complain(c);
   free(c);
 }
 

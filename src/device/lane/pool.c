@@ -79,7 +79,8 @@ void tide__pool_drop_unused(tide_device_cache* device) {
   for (;;) {
     tide__pool* const pool = tide__pool_of(tide__pools_next_unused(&device->pools, &at));
     if (pool == NULL) return;
-    if (pool_is_empty(device, pool)) pool_drop(device, pool);
+    const bool is_over = !tide__pool_is_away(pool) && pool_is_empty(device, pool);
+    if (is_over) pool_drop(device, pool);
     else tide__pool_leave(device, pool);
   }
 }

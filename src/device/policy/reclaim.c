@@ -63,13 +63,15 @@ static tide__block* list_reverse(tide__block* list) {
   return reversed;
 }
 
-// Makes the blocks of a list idle again, with the age they had.
+// Makes the blocks of a list idle again, with the age they had. A walk inside of an observer may not have seen
+// them meanwhile: the next walk looks again.
 static void list_return(tide__block* list) {
   while (list != NULL) {
     tide__block* const next = list->list_next;
     tide__lane* const lane = list->segment->lane;
     tide__mutex_lock(&lane->lock);
     tide__block_return_locked(list, false);
+    lane->puts++;
     tide__mutex_unlock(&lane->lock);
     list = next;
   }

@@ -186,6 +186,7 @@ static tide__block* place_find_locked(const tide__request* request) {
   const tide__tree* const unmapped = &request->lane->free_index[request->kind].unmapped;
   for (tide__tree_node* it = tide__tree_first(unmapped); it != NULL; it = tide__tree_next(it)) {
     tide__block* const block = TIDE_OWNER(it, tide__block, tree);
+    if (block->segment->home != NULL) continue;  // of the policy tide, which was in force before
     const bool has_tcache = block->prev != NULL && block->prev->state == TIDE__BLOCK_FREE;
     tide__block* const start = has_tcache ? block->prev : block;
     uint64_t bytes = 0;

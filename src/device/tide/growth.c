@@ -50,13 +50,13 @@ static uint64_t idle_left(const tide__request* request, const level* now, uint64
   tide__mutex_lock(&device->pools_lock);
   const uint64_t lanes = tide__min(request->pool->lane_count, IDLE_LANES_MOST);
   tide__mutex_unlock(&device->pools_lock);
-  const uint64_t most = lanes * request->options->tide_idle_handles * tide__home_unit(device);
+  const uint64_t most = lanes * request->options->tide_idle_handles * tide__request_unit(request);
   return most > slack ? tide__difference(now->active + request->rounded + most, now->reserved) : 0;
 }
 
 void tide__growth_choose(const tide__request* request, tide__growth* growth) {
   if (growth->handles.least != 0) return;
-  growth->handles = request->kind == TIDE__SMALL ? tide__handles_of(tide__home_unit(request->device))
+  growth->handles = request->kind == TIDE__SMALL ? tide__handles_of(tide__request_unit(request))
                                                  : tide__handle_sizes_for(request, growth->peak);
 }
 
@@ -78,7 +78,7 @@ enum { HURRY_PARTS = 15 };
 
 // Large handles, unless there is no memory for that.
 static void growth_hurry(const tide__request* request, uint64_t slack, tide__growth* growth) {
-  const uint64_t unit = tide__home_unit(request->device);
+  const uint64_t unit = tide__request_unit(request);
   tide__growth_choose(request, growth);
   const uint64_t bytes = tide__max(growth->handles.least, slack / HURRY_PARTS / unit * unit);
   if (tide__round_up(request->rounded, bytes) > growth->limit_left) return;
@@ -88,10 +88,9 @@ static void growth_hurry(const tide__request* request, uint64_t slack, tide__gro
 
 // Would new memory within the second slack serve the request, so that no stream has to wait?
 static bool growth_would_do(const tide__request* request, const level* now) {
-  tide_device_cache* const device = request->device;
   const double slack = slack_of(request) + request->options->tide_wait_slack;
   const uint64_t left = tide__difference(now->peak + (uint64_t)((double)now->peak * slack), now->reserved);
-  const uint64_t needed = tide__round_up(request->rounded, tide__home_unit(device));
+  const uint64_t needed = tide__round_up(request->rounded, tide__request_unit(request));
   return request->options->tide_wait_slack > 0 && needed <= tide__min(left, tide__growth_limit(request));
 }
 
@@ -130,7 +129,7 @@ tide__growth tide__growth_of(const tide__request* request, tide__patience how) {
   const tide__pace pace = pace_at(request, &now);
   const uint64_t slack = tide__max((uint64_t)((double)now.peak * slack_of(request)),
                                    tide__pace_slack(&pace, now.peak, request->options->tide_slack));
-  const uint64_t unit = tide__home_unit(device);
+  const uint64_t unit = tide__request_unit(request);
   tide__growth growth = {
     .look = ++device->looks,
     .peak = tide__pace_peak(&pace, now.peak),

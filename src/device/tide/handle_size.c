@@ -83,7 +83,7 @@ uint64_t tide__handle_bytes_of_reserve(const tide__request* request, uint64_t by
 // What lasts is in one piece, because nothing else uses its handle. No other handle is so small that a view
 // of all idle memory has thousands.
 tide__handle_sizes tide__handle_sizes_for(const tide__request* request, uint64_t peak) {
-  const uint64_t unit = tide__home_unit(request->device);
+  const uint64_t unit = tide__request_unit(request);
   const uint64_t limit = largest_allowed(request, unit);
   const uint64_t least = tide__max(unit, peak / LEAST_PARTS / unit * unit);
   const lasting known = lasting_with(request, peak);

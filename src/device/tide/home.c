@@ -16,8 +16,14 @@
 #include "device/tide/lasting.h"
 #include "device/tide/view_list.h"
 
-uint64_t tide__home_unit(tide_device_cache* device) {
-  return tide__round_up(tide__device_options(device)->tide_least_handle_bytes, device->granularity);
+static uint64_t unit_of(const tide_device_cache* device, const tide_device_options* options) {
+  return tide__round_up(options->tide_least_handle_bytes, device->granularity);
+}
+
+uint64_t tide__home_unit(tide_device_cache* device) { return unit_of(device, tide__device_options(device)); }
+
+uint64_t tide__request_unit(const tide__request* request) {
+  return unit_of(request->device, request->options);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -338,7 +344,7 @@ static tide__home* home_new(const tide__request* request, tide__segment* segment
 static tide_status home_make(const tide__request* request, uint64_t least_bytes) {
   tide_device_cache* const device = request->device;
   const uint64_t wanted = home_wanted(request);
-  const uint64_t bytes = tide__round_up(tide__max(wanted, least_bytes), tide__home_unit(device));
+  const uint64_t bytes = tide__round_up(tide__max(wanted, least_bytes), tide__request_unit(request));
   tide__segment* const segment =
       tide__segment_new(device, &home_kind, request->lane, request->kind == TIDE__SMALL);
   TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");

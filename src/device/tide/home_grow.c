@@ -135,7 +135,7 @@ static tide_status home_grow(const tide__request* request, const tide__growth* g
 tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
                             tide__block** out) {
   tide__growth exact = *growth;
-  exact.unit = tide__home_unit(request->device);
+  exact.unit = tide__request_unit(request);
   const tide_status status = home_grow(request, growth, most, out);
   if (status != TIDE_ERR_NO_MEMORY || growth->unit == exact.unit) return status;
   return home_grow(request, &exact, most, out);

@@ -318,7 +318,7 @@ static tide_status rung_give_back(tide__request* request, tide__block** out) {
 // Giving way by budgets
 
 static tide__giving giving_for(const tide__request* request, tide__want* want) {
-  *want = (tide__want){ request->pool, tide__round_up(request->rounded, tide__home_unit(request->device)) };
+  *want = (tide__want){ request->pool, tide__round_up(request->rounded, tide__request_unit(request)) };
   return (tide__giving){ .device = request->device,
                          .wants = want,
                          .want_count = 1,

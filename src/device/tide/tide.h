@@ -64,6 +64,8 @@ typedef struct tide__growth {
 } tide__growth;
 // The smallest handle; all are multiples of it.
 uint64_t tide__home_unit(tide_device_cache* device);
+// The same for a request, until it ends: its options stay as they are when those of the allocator change.
+uint64_t tide__request_unit(const tide__request* request);
 // Makes memory at the top of the home of a request's lane and kind, after what is idle there; the block is
 // BUSY. TIDE_OK without a block if that would be more than `most` bytes.
 tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,

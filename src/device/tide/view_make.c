@@ -163,7 +163,7 @@ static tide_status view_plan(stitching* s, const tide__growth* growth, bool uses
                                          .handle_count = s->handle_count,
                                          .runs = s->runs,
                                          .run_count = uses_holes ? s->run_count : 0,
-                                         .granularity = tide__home_unit(device),
+                                         .granularity = tide__request_unit(s->own.request),
                                          .handle_bytes = growth->handles.least,
                                          .growth_left = tide__min(growth->slack_left, growth->limit_left),
                                          .end_least = END_LEAST_BYTES };
@@ -318,7 +318,7 @@ static tide_status view_build(stitching* s, const tide__growth* growth, new_view
 // Would growth at home take little more new memory than the view? Then its place at home is as good.
 static bool view_saves_little(const stitching* s, const tide__growth* growth, const new_view* n) {
   if (n->plan.created == 0 || n->plan.created == n->bytes) return n->plan.created > 0;
-  const uint64_t least = SAVED_LEAST_UNITS * tide__home_unit(s->own.request->device);
+  const uint64_t least = SAVED_LEAST_UNITS * tide__request_unit(s->own.request);
   const uint64_t missing = tide__home_missing(s->own.request, growth);
   return missing < n->plan.created + least && missing <= growth->limit_left;
 }
