@@ -70,7 +70,7 @@ static tide_status quota_join(tide_device_cache* device, const tide_quota_option
     tide_quota_leave(quota);
     tide__error_restore(&before);
   }
-  return status;
+  return status == TIDE_ERR_LIMIT ? TIDE_ERR_NO_MEMORY : status;
 }
 
 tide_status tide_device_join(tide_device_cache* device, const tide_quota_options* options) {
@@ -87,7 +87,7 @@ tide_status tide_device_join(tide_device_cache* device, const tide_quota_options
   tide__membership_change_begin(device);
   const tide_status status = quota_join(device, &whole);
   tide__membership_change_end(device);
-  return status == TIDE_ERR_LIMIT ? TIDE_ERR_NO_MEMORY : status;
+  return status;
 }
 
 void tide_device_leave(tide_device_cache* device) {

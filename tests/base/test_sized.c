@@ -320,9 +320,7 @@ static tide_status profile_check(void* s) { return tide_profile_verify(NULL, 0, 
 
 static tide_status profile_report(void* s) {
   T_OK(tide_profile_begin(on.profile, TIDE_PROFILE_RECORD, 1));
-  const tide_status status = tide_profile_end(on.profile, s);
-  if (status != TIDE_OK) T_OK(tide_profile_cancel(on.profile));
-  return status;
+  return tide_profile_end(on.profile, s);
 }
 
 static tide_status restore_delta(void* s) {

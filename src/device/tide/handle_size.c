@@ -75,7 +75,7 @@ static uint64_t largest_allowed(const tide__request* request, uint64_t unit) {
 // Nothing is known yet about the requests to come, and all handles lie in one piece, so that few views are
 // needed.
 uint64_t tide__handle_bytes_of_reserve(const tide__request* request, uint64_t bytes) {
-  const uint64_t unit = tide__home_unit(request->device);
+  const uint64_t unit = tide__request_unit(request);
   const uint64_t root = tide__square_root(tide__min(bytes, request->device->total_bytes) * ROOT_BYTES);
   return tide__min(largest_allowed(request, unit), tide__max(unit, tide__round_up(root, unit)));
 }

@@ -148,7 +148,7 @@ enum { RESERVE_HANDLES = 8 };  // that are made in one turn at the gate
 
 // How much is reserved in this turn; 0: a limit or a budget allows no more.
 static uint64_t reserve_bytes(const tide__request* request, uint64_t handle_bytes) {
-  const uint64_t unit = tide__home_unit(request->device);
+  const uint64_t unit = tide__request_unit(request);
   const uint64_t allowed = tide__growth_limit(request) / unit * unit;
   const uint64_t wanted = tide__round_up(request->rounded, unit);
   return tide__min(allowed, tide__min(wanted, RESERVE_HANDLES * handle_bytes));
