@@ -8,8 +8,9 @@
 //   replay     an alloc and a release apart, in a drill where 500 of the one follow 500 of the other, and as
 //              a pair in a drill where each follows the other; for plans of 1,000 to 500,000 requests; and
 //              a release when these come in another order than recorded
-//   planning   recordings of real runs, and a step of training as a generator makes it: seconds to record and
-//              to plan, and how much larger than the lower bound the arena is, beside plain best fit
+//   planning   random runs, recordings of real runs, and a step of training as a generator makes it: seconds
+//              to record and to plan, and how much larger than the lower bound the arena is, beside plain
+//              best fit and a thorough search
 // Each drill also runs with malloc and free. The clock is read every 500 steps, and rows have the median of
 // these times, so that other work on the computer disturbs little. Nothing touches the memory that is handed
 // out, and the arena of the recordings has no memory at all, only an address.
@@ -483,35 +484,60 @@ typedef struct planning {
   double processor_seconds;  // of planning: the time of a computer that has nothing else to do
 } planning;
 
+static double percent_over(uint64_t bytes, uint64_t bound) {
+  return ((double)bytes - (double)bound) * 100 / (double)bound;
+}
+
+// The processor time of this thread.
+static double processor_seconds(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static planning planning_run(drill_rig* rig) {
   rig_begin(rig, TIDE_PROFILE_RECORD);
   const uint64_t start = bench_now();
   rig_play_notes(rig);
   const uint64_t middle = bench_now();
-  const clock_t processor = clock();
+  const double processor = processor_seconds();
   (void)rig_end(rig);
   return (planning){ (double)(middle - start) * 1e-9, (double)(bench_now() - middle) * 1e-9,
-                     (double)(clock() - processor) / CLOCKS_PER_SEC };
+                     processor_seconds() - processor };
 }
 
-// The arena that a planner makes of the same requests.
-static uint64_t planning_bytes(const tide_profile_plan* plan, tide_profile_planner planner) {
+// How much larger than the lower bound the arena is that other options make of the same requests, in percent;
+// and the processor time for that.
+static double planning_percent(const tide_profile_plan* plan, tide_profile_planner planner, uint64_t nodes,
+                               double* out_seconds) {
   const tide_profile_plan_info info = tide_profile_plan_describe(plan);
   tide_profile_request* const requests = bench_alloc(info.count, sizeof *requests);
   tide_profile_plan_options options = TIDE_PROFILE_PLAN_OPTIONS_INIT;
   tide_profile_plan* other = NULL;
   options.planner = planner;
+  options.nodes = nodes;
   for (size_t i = 0; i < info.count; i++) requests[i] = tide_profile_plan_request(plan, i);
+  const double start = processor_seconds();
   bench_require(tide_profile_plan_new(requests, info.count, &options, &other), "profile_plan_new");
+  *out_seconds = processor_seconds() - start;
   const uint64_t bytes = tide_profile_plan_describe(other).bytes;
   tide_profile_plan_free(other);
   free(requests);
-  return bytes;
+  return percent_over(bytes, info.lower_bound);
 }
 
-static double percent_over(uint64_t bytes, uint64_t bound) {
-  return ((double)bytes - (double)bound) * 100 / (double)bound;
-}
+static const struct {
+  const char* name;
+  const char* time_name;
+  tide_profile_planner planner;
+  uint64_t nodes;
+  bool is_better;  // than the default, or as good; otherwise the default is
+} others[] = {
+  { "best fit, over it", "best fit, processor time", TIDE_PROFILE_BEST_FIT, 1, false },
+  { "top fit, over it", "top fit, processor time", TIDE_PROFILE_TOP_FIT, 1, false },
+  { "thorough, over it", "thorough, processor time", TIDE_PROFILE_SMALLEST, TIDE_PROFILE_THOROUGH_NODES,
+    true },
+};
 
 static void planning_bytes_rows(bench* run, const char* name, tide_profile* profile) {
   tide_profile_plan* plan = NULL;
@@ -519,12 +545,15 @@ static void planning_bytes_rows(bench* run, const char* name, tide_profile* prof
   const tide_profile_plan_info info = tide_profile_plan_describe(plan);
   profile_row(run, name, "requests", (double)info.count, "");
   profile_row(run, name, "lower bound", (double)info.lower_bound * 1e-6, "MB");
-  profile_row(run, name, "arena, over it", percent_over(info.bytes, info.lower_bound), "%");
-  const uint64_t best_fit = planning_bytes(plan, TIDE_PROFILE_BEST_FIT);
-  const uint64_t top_fit = planning_bytes(plan, TIDE_PROFILE_TOP_FIT);
-  bench_verify(info.bytes <= best_fit && info.bytes <= top_fit, "another planner is better");
-  profile_row(run, name, "best fit, over it", percent_over(best_fit, info.lower_bound), "%");
-  profile_row(run, name, "top fit, over it", percent_over(top_fit, info.lower_bound), "%");
+  const double own = percent_over(info.bytes, info.lower_bound);
+  profile_row(run, name, "arena, over it", own, "%");
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    double seconds = 0;
+    const double percent = planning_percent(plan, others[i].planner, others[i].nodes, &seconds);
+    bench_verify(others[i].is_better ? percent <= own : own <= percent, "another planner is better");
+    profile_row(run, name, others[i].name, percent, "%");
+    profile_row(run, name, others[i].time_name, seconds * 1e3, "ms");
+  }
   tide_profile_plan_free(plan);
 }
 
@@ -534,19 +563,19 @@ static void measure_planning(bench* run, const char* name, drill d) {
   drill_rig rig;
   double record_seconds[DRILL_PLANS];
   double plan_seconds[DRILL_PLANS];
-  double processor_seconds[DRILL_PLANS];
+  double processor[DRILL_PLANS];
   rig_init(&rig, &d, &options);
   for (size_t i = 0; i < DRILL_PLANS; i++) {
     const planning spent = planning_run(&rig);
     record_seconds[i] = spent.record_seconds;
     plan_seconds[i] = spent.plan_seconds;
-    processor_seconds[i] = spent.processor_seconds;
+    processor[i] = spent.processor_seconds;
   }
   const double record = bench_median(record_seconds, DRILL_PLANS);
   const double plan = bench_median(plan_seconds, DRILL_PLANS);
   profile_row(run, name, "recording", record, "s");
   profile_row(run, name, "planning", plan, "s");
-  profile_row(run, name, "planning, processor time", bench_median(processor_seconds, DRILL_PLANS), "s");
+  profile_row(run, name, "planning, processor time", bench_median(processor, DRILL_PLANS) * 1e3, "ms");
   profile_row(run, name, "recording, an event", record * 1e9 / (double)d.step_count, "ns");
   planning_bytes_rows(run, name, rig.profile);
   profile_row(run, name, "replayed, a pair", 2 * replay_median(&rig, TIDE_PROFILE_REPLAY, rig_play_profile),
@@ -571,6 +600,20 @@ static void measure_training(bench* run) {
   plan_sample_free(&sample);
 }
 
+static void measure_random(bench* run) {
+  static const struct {
+    const char* name;
+    size_t requests;
+    size_t live;
+  } runs[] = { { "random, 100 requests", 100, 50 },
+               { "random, 1,000 requests", 1000, 200 },
+               { "random, 3,000 requests", 3000, 200 },
+               { "random, 30,000 requests", 30000, 200 } };
+  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+    measure_planning(run, runs[i].name, drill_churn(runs[i].requests, runs[i].live, false));
+  }
+}
+
 void bench_profile(bench* run) {
   static const struct {
     const char* name;
@@ -583,6 +626,7 @@ void bench_profile(bench* run) {
     measure_pairs(run, plans[i].name, plans[i].requests);
     measure_begin(run, plans[i].name, plans[i].requests);
   }
+  measure_random(run);
   measure_recordings(run);
   measure_training(run);
 }

@@ -102,8 +102,18 @@ endif()
 if(TARGET tests_conformance)
   target_link_libraries(tests_conformance PRIVATE tidemark_conformance tidemark_static)
 endif()
-# It chooses processors and looks for pages.
-set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/base/test_touch.c" PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
+# A driver of CUDA without a device.
+if(TARGET tests_machine)
+  add_library(fake_cuda MODULE tests/machine/fake_cuda.c tests/machine/fake_cuda_rest.c)
+  tidemark_flags(fake_cuda)
+  target_include_directories(fake_cuda PRIVATE src tests)
+  set_target_properties(fake_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  add_dependencies(tests_machine fake_cuda)
+  target_compile_definitions(tests_machine PRIVATE "FAKE_CUDA=\"$<TARGET_FILE:fake_cuda>\"")
+endif()
+# One chooses processors and looks for pages; the other makes devices.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/base/test_touch.c"
+                            "${PROJECT_SOURCE_DIR}/tests/tool/test_written_files.c" PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
 
 # The corpora of the fuzz targets, without a fuzzer.
 set(TIDEMARK_REPLAYED ${TIDEMARK_FUZZ_SOURCES})
@@ -250,6 +260,7 @@ if(TARGET test_stacks_cpp)
 endif()
 if(TIDEMARK_PYTHON AND TIDEMARK_PYTORCH)
   tidemark_test(pytorch_versions "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/pytorch/tests/versions/test_versions.py")
+  tidemark_test(pytorch_wheels "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/pytorch/tests/versions/test_wheels.py")
 endif()
 if(TIDEMARK_PYTHON AND TARGET tidemark_torch)
   tidemark_test(pytorch "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/pytorch/tests/run" "${PROJECT_BINARY_DIR}")

@@ -18,6 +18,7 @@
 #include "shim_blocks.h"
 #include "shim_devices.h"
 #include "shim_look.h"
+#include "shim_methods.h"
 #include "shim_observers.h"
 #include "shim_place.h"
 #include "shim_pools.h"
@@ -79,9 +80,39 @@ ca::SnapshotInfo look(MempoolId_t id, bool has_traces) {
   return info;
 }
 
+// Is a value what its type begins with?
+template <typename Value> auto is_initial(const Value& value, int) -> decltype(bool{ value == Value{} }) {
+  return value == Value{};
+}
+template <typename Value> bool is_initial(const Value&, long) { return false; }
+
+void warn_of_pools() {
+  static std::atomic<bool> is_told{ false };
+  if (!is_told.exchange(true))
+    warn("PyTorch asks for a pool with an option that Tidemark does not know: it has no effect.");
+}
+
+// createOrIncrefPool with the parameters that this PyTorch has: options may stand behind the allocator.
+template <typename Method> class PoolMaker : public ca::CUDAAllocator {};
+template <typename Base>
+class PoolMaker<void (Base::*)(DeviceIndex, MempoolId_t, ca::CUDAAllocator*)> : public Base {  // before 2.11
+public:
+  void createOrIncrefPool(DeviceIndex index, MempoolId_t id, ca::CUDAAllocator* source) override {
+    pool_join(index, id, Source(source, [](ca::CUDAAllocator*) {}));  // its owner keeps it
+  }
+};
+template <typename Base, typename... Options>
+class PoolMaker<void (Base::*)(DeviceIndex, MempoolId_t, Source, Options...)> : public Base {
+public:
+  void createOrIncrefPool(DeviceIndex index, MempoolId_t id, Source source, Options... options) override {
+    pool_join(index, id, source);
+    if (!(is_initial(options, 0) && ...)) warn_of_pools();
+  }
+};
+
 // Methods without `override` have other parameters in other versions.
 SHIM_BEGIN_OVERRIDES
-class Allocator final : public ca::CUDAAllocator {
+class Allocator final : public PoolMaker<decltype(&ca::CUDAAllocator::createOrIncrefPool)> {
 public:
   // Memory.
   c10::DataPtr allocate(size_t bytes) override {
@@ -90,8 +121,10 @@ public:
     return { address, address, &give, c10::Device(c10::kCUDA, index) };
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give; }
-  c10::DataPtr allocateWithAddress(size_t, void*) {
-    raise_error("tidemark does not support allocateWithAddress: it cannot choose the address of a block");
+  c10::DataPtr allocateWithAddress(size_t bytes, void* wanted) {
+    const DeviceIndex index = c10::cuda::current_device();
+    void* const address = take_at(index, bytes, Place::now(index), wanted);
+    return { address, address, &give, c10::Device(c10::kCUDA, index) };
   }
   void* raw_alloc(size_t bytes) override {
     const DeviceIndex index = c10::cuda::current_device();
@@ -178,12 +211,6 @@ public:
     const tide_pool pool = pool_find(devices.at(index), id);
     if (pool != 0) check(tide_device_pool_users(devices.at(index), pool, &users));
     return static_cast<int>(users);
-  }
-  void createOrIncrefPool(DeviceIndex index, MempoolId_t id, std::shared_ptr<ca::CUDAAllocator> source) {
-    pool_join(index, id, source);
-  }
-  void createOrIncrefPool(DeviceIndex index, MempoolId_t id, ca::CUDAAllocator* source) {
-    pool_join(index, id, Source(source, [](ca::CUDAAllocator*) {}));  // its owner keeps it
   }
   void setUseOnOOM(DeviceIndex index, MempoolId_t id, bool is_on) { pool_lend(index, id, is_on); }
   void setUseOnOOM(DeviceIndex index, MempoolId_t id) { pool_lend(index, id, true); }
@@ -285,7 +312,11 @@ public:
   }
   std::string getUserMetadata() { return tide_thread_metadata(); }
   bool supportsUserMetadata() { return true; }
-  bool supportsUserMetadata() const { return true; }
+  void annotateMemory(const void* address, const std::string& text) {
+    const bool is_wanted = address != nullptr && !is_forked() && devices.has_history();
+    tide_device_cache* const device = is_wanted ? devices.seek(address) : nullptr;
+    if (device != nullptr) add_remark(device, address, text.substr(0, text_limit - 32));  // less its prefix
+  }
 
   void attachOutOfMemoryObserver(ca::OutOfMemoryObserver observer) override {
     (void)oom_observers.add(std::move(observer));
@@ -299,6 +330,9 @@ public:
 };
 SHIM_END_OVERRIDES
 SHIM_REFUSE_ABSTRACT(Allocator);
+#define CHECK_METHOD(method) SHIM_CHECK(Allocator, ca::CUDAAllocator, method)
+SHIM_METHODS(CHECK_METHOD)
+#undef CHECK_METHOD
 
 }  // namespace
 

@@ -62,6 +62,16 @@ std::string oom_text(const tide_oom& oom) {
   TORCH_CHECK_WITH(OutOfMemoryError, false, text.c_str());
 }
 
+// A new block becomes PyTorch's, unless a user function threw meanwhile.
+void* hand_over(tide_device_cache* device, tide_block block) {
+  if (C10_UNLIKELY(pending)) {
+    (void)!tide_device_release(device, block);
+    raise_pending();
+  }
+  if (block.address != nullptr) tell(device, block.address, true);
+  return block.address;
+}
+
 }  // namespace
 
 void* take(int index, size_t bytes, const Place& place) {
@@ -74,12 +84,21 @@ void* take(int index, size_t bytes, const Place& place) {
                                          : tide_device_alloc(device, stream, bytes, &block);
   if (C10_UNLIKELY(status != TIDE_OK)) raise_alloc(status, index, bytes);
   guarded([&] { devices.settle(device); });
-  if (C10_UNLIKELY(pending)) {
-    (void)!tide_device_release(device, block);
+  return hand_over(device, block);
+}
+
+void* take_at(int index, size_t bytes, const Place& place, void* address) {
+  tide_block block = { nullptr, 0 };
+  tide_device_cache* const device = devices.at(index);
+  if (place.is_external && place.handle != nullptr)
+    raise_error("tidemark: allocateWithAddress needs a stream of PyTorch");
+  const Call call;
+  const tide_status status = tide_device_alloc_at(device, stream_of(place.handle), bytes, address, &block);
+  if (status != TIDE_OK) {
     raise_pending();
+    check(status);
   }
-  if (block.address != nullptr) tell(device, block.address, true);
-  return block.address;
+  return hand_over(device, block);
 }
 
 void give(void* address) {

@@ -31,6 +31,8 @@ struct Place {
 
 // Throws PyTorch's own exception if there is no memory.
 void* take(int index, size_t bytes, const Place& place);
+// The same at an address, a multiple of 512; throws PyTorch's plain error if that is not idle on the stream.
+void* take_at(int index, size_t bytes, const Place& place, void* address);
 // Also the deleter of tensors. In a forked child it does nothing.
 void give(void* address);
 

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <functional>
 
+#include "shim_methods.h"
 #include "shim_place.h"
 #include "shim_slots.h"
 
@@ -175,6 +176,9 @@ public:
 };
 SHIM_END_OVERRIDES
 SHIM_REFUSE_ABSTRACT(HostAllocator);
+#define CHECK_METHOD(method) SHIM_CHECK(HostAllocator, at::HostAllocator, method)
+SHIM_HOST_METHODS(CHECK_METHOD)
+#undef CHECK_METHOD
 
 std::atomic<at::HostAllocator*> placed{ nullptr };
 

@@ -78,13 +78,32 @@ std::string words(const tide_intern* names, uint32_t text) {
 constexpr char between = '\x1f';
 constexpr char behind = '\x1e';
 
+SHIM_FIELD_SETTER(user_metadata_)
+
+// The action of a remark on a block; since 2.14.
+template <typename Entry> constexpr auto remark_action(int) -> decltype(Entry::ANNOTATE) {
+  return Entry::ANNOTATE;
+}
+template <typename Entry> constexpr typename Entry::Action remark_action(long) { return Entry::OOM; }
+constexpr ca::TraceEntry::Action remark = remark_action<ca::TraceEntry>(0);
+std::atomic<bool> skips_remarks{ false };
+
+// The text of a remark is `behind`, the address, `between`, and what the user wrote.
+ca::TraceEntry remark_of(tide_device_cache* device, const tide_trace_entry& from, int64_t epoch,
+                         const std::string& text) {
+  ca::TraceEntry entry = entry_of(device, from, epoch);
+  const size_t middle = text.find(between);
+  entry.action_ = remark;
+  entry.addr_ = std::stoull(text.substr(1, middle - 1));
+  set_user_metadata_(entry, text.substr(middle + 1));
+  return entry;
+}
+
 using Annotation = decltype(ca::SnapshotInfo::external_annotations)::value_type;
 
-Annotation annotation_of(tide_device_cache* device, const tide_trace_entry& from, int64_t epoch) {
+Annotation annotation_of(const tide_trace_entry& from, int64_t epoch, const std::string& text) {
   Annotation entry(static_cast<DeviceIndex>(from.device), 0);
   entry.time_.t_ = (static_cast<int64_t>(from.time_ns) + epoch) / 1000;
-  const tide_intern* const names = tide_device_names(device);
-  const std::string text = words(names, tide_intern_note(names, from.note).metadata);
   size_t at = 0;
   for (size_t end = text.find(behind); end != std::string::npos; at = end + 1, end = text.find(behind, at)) {
     const size_t middle = text.find(between, at);
@@ -137,16 +156,18 @@ void add_block(Snapshot& snapshot, const tide_block_info* from) {
   segment.blocks.push_back(std::move(block));
 }
 
-void add_entries(Snapshot& snapshot, const tide_trace_entry* entries, size_t count) {
+void add_entry(Snapshot& snapshot, const tide_trace_entry& from) {
   auto& [info, device, epoch, stack] = snapshot;
   (void)stack;
-  for (size_t i = 0; i < count; i++) {
-    if (entries[i].action == TIDE_ACTION_USER_DEFINED) {
-      info.external_annotations.push_back(annotation_of(device, entries[i], epoch));
-    } else {
-      info.device_traces[entries[i].device].push_back(entry_of(device, entries[i], epoch));
-    }
+  auto& traces = info.device_traces[from.device];
+  if (from.action != TIDE_ACTION_USER_DEFINED) {
+    traces.push_back(entry_of(device, from, epoch));
+    return;
   }
+  const tide_intern* const names = tide_device_names(device);
+  const std::string text = words(names, tide_intern_note(names, from.note).metadata);
+  if (!text.empty() && text[0] == behind) traces.push_back(remark_of(device, from, epoch, text));
+  else info.external_annotations.push_back(annotation_of(from, epoch, text));
 }
 
 // What the library calls; a visit ends at the first exception.
@@ -159,14 +180,20 @@ bool show_block(void* user, const tide_block_info* block) {
   return !pending;
 }
 bool show_entries(void* user, const tide_trace_entry* entries, size_t count) {
-  guarded([&] { add_entries(*static_cast<Snapshot*>(user), entries, count); });
+  guarded([&] {
+    for (size_t i = 0; i < count; i++) add_entry(*static_cast<Snapshot*>(user), entries[i]);
+  });
   return !pending;
 }
+
+// Remarks have no action of their own in the library.
+bool is_remarks(const std::string& name) { return remark != ca::TraceEntry::OOM && name == "annotate"; }
 
 // The actions that a history skips, as bits.
 uint32_t skips_of(const std::vector<std::string>& names) {
   uint32_t skips = 0;
   for (const auto& name : names) {
+    if (is_remarks(name)) continue;
     const int action = tide_action_from_name(name.c_str());
     if (action < 0 || action > TIDE_ACTION_OOM) raise_error("Unknown TraceEntry action: %s", name.c_str());
     skips |= 1u << action;
@@ -182,8 +209,6 @@ int64_t epoch_ns() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count() - static_cast<int64_t>(now);
 }
-
-SHIM_FIELD_SETTER(user_metadata_)
 
 ca::TraceEntry entry_of(tide_device_cache* device, const tide_trace_entry& from, int64_t epoch) {
   const tide_intern* const names = tide_device_names(device);
@@ -290,6 +315,7 @@ tide_history_options history_of(ca::CreateContextFn wanted, size_t most_entries,
   history.level = wanted != nullptr ? static_cast<uint8_t>(when) : uint8_t{ TIDE_HISTORY_NEVER };
   history.max_entries = std::clamp(most_entries, size_t{ 1 }, entries_limit);
   history.skips = skips_of(skipped);
+  skips_remarks.store(std::any_of(skipped.begin(), skipped.end(), is_remarks));
   history.number = wanted != nullptr ? number_stack : nullptr;
   if (wanted != nullptr) recorder.store(wanted);
   return history;
@@ -306,6 +332,12 @@ std::string annotation_text(const std::vector<std::pair<std::string, std::string
   std::string text;
   for (const auto& [key, value] : pairs) text += key + between + value + behind;
   return text;
+}
+
+void add_remark(tide_device_cache* device, const void* address, const std::string& text) {
+  const auto number = reinterpret_cast<uintptr_t>(address);
+  if (!skips_remarks.load())
+    (void)!tide_device_annotate(device, (behind + std::to_string(number) + between + text).c_str());
 }
 
 }  // namespace tidemark

@@ -49,4 +49,7 @@ void forget_stacks();
 // An annotation as one text, which add_to_snapshot() splits into pairs again.
 std::string annotation_text(const std::vector<std::pair<std::string, std::string>>& pairs);
 
+// Adds a remark on the block at an address to the history, unless that skips remarks.
+void add_remark(tide_device_cache* device, const void* address, const std::string& text);
+
 }  // namespace tidemark

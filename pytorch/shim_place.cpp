@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "shim.h"
+#include "shim_methods.h"
 #include "shim_slots.h"
 
 namespace tidemark {
@@ -20,22 +21,17 @@ std::atomic<ca::CUDAAllocator*> placed{ nullptr };
 // ---------------------------------------------------------------------------------------------------
 // The vtable
 
-// Every virtual method of the base classes whose name is unique.
-// clang-format off
-#define SHIM_METHODS(X)                                                                                 \
-  X(allocate) X(raw_deleter) X(copy_data) X(initialized) X(emptyCache) X(getDeviceStats)                \
-  X(resetAccumulatedStats) X(resetPeakStats) X(getMemoryInfo) X(raw_alloc) X(raw_alloc_with_stream)     \
-  X(raw_delete) X(init) X(getMemoryFraction) X(setMemoryFraction) X(getExpandableSegmentSizes)          \
-  X(enable) X(isEnabled) X(cacheInfo) X(getBaseAllocation) X(snapshot) X(beginAllocateToPool)           \
-  X(endAllocateToPool) X(markCaptureBegin) X(markCaptureEnd) X(releasePool) X(getPoolUseCount)          \
-  X(createOrIncrefPool) X(setUseOnOOM) X(setNoSplit) X(checkPoolLiveAllocations) X(shareIpcHandle)      \
-  X(getIpcDevPtr) X(isHistoryEnabled) X(getContextForPointer) X(recordHistory) X(recordAnnotation)      \
-  X(pushCompileContext) X(popCompileContext) X(setUserMetadata) X(getUserMetadata)                      \
-  X(supportsUserMetadata) X(annotateMemory) X(allocateWithAddress) X(attachOutOfMemoryObserver)         \
-  X(attachOomRejectionObserver) X(attachAllocatorTraceTracker) X(enablePeerAccess) X(memcpyAsync)       \
-  X(getCheckpointState) X(setCheckpointPoolState) X(name)
-// clang-format on
 SHIM_METHODS(SHIM_SLOT)
+SHIM_INHERITED(SHIM_SLOT)
+
+// recordStream has a form for each kind of stream.
+template <typename Class, typename Stream>
+auto add_record(Slots& slots, int)
+    -> decltype(static_cast<void (Class::*)(const c10::DataPtr&, Stream)>(&Class::recordStream), void()) {
+  using Record = void (Class::*)(const c10::DataPtr&, Stream);
+  slots.push_back({ "recordStream", slot_of(static_cast<Record>(&Class::recordStream)) });
+}
+template <typename Class, typename Stream> void add_record(Slots&, long) {}
 
 constexpr const char* pluggable_vtable = "_ZTVN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE";
 
@@ -44,10 +40,13 @@ const SlotReport& slot_report() {
     Slots slots;
 #define ADD_SLOT(method) add_##method<ca::CUDAAllocator>(slots, 0);
     SHIM_METHODS(ADD_SLOT)
+    SHIM_INHERITED(ADD_SLOT)
 #undef ADD_SLOT
-    using Record = void (ca::CUDAAllocator::*)(const c10::DataPtr&, c10::cuda::CUDAStream);
-    slots.push_back({ "recordStream", slot_of(static_cast<Record>(&ca::CUDAAllocator::recordStream)) });
-    return compare_slots(pluggable_vtable, slots);
+    add_record<ca::CUDAAllocator, c10::cuda::CUDAStream>(slots, 0);
+    add_record<ca::CUDAAllocator, c10::Stream>(slots, 0);  // since 2.9
+    SlotReport compared = compare_slots(pluggable_vtable, slots);
+    compared.strange = strange_slots<ca::CUDAAllocator>(slots);
+    return compared;
   }();
   return report;
 }
@@ -109,9 +108,11 @@ std::string slots_text() {
   const SlotReport& report = slot_report();
   if (!report.problem.empty()) return report.problem;
   const std::string all = std::to_string(report.equal + report.unknown);
-  return report.equal == 0
-             ? "not compared: PyTorch does not export its pluggable class"
-             : std::to_string(report.equal) + " of " + all + " methods are where they should be";
+  const std::string text = report.equal == 0 ? "not compared: PyTorch does not export its pluggable class"
+                                             : std::to_string(report.equal) + " of " + all +
+                                                   " methods are where they should be";
+  if (report.strange == 0) return text;
+  return text + "; Tidemark leaves " + std::to_string(report.strange) + " that it does not know to PyTorch";
 }
 
 }  // namespace tidemark

@@ -73,8 +73,17 @@ inline const char* symbol_at(void* address) {
 struct SlotReport {
   size_t equal = 0;     // slots with the expected method
   size_t unknown = 0;   // slots whose symbol is not exported
+  size_t strange = 0;   // slots of methods that the shim does not name
   std::string problem;  // the first difference; empty if there is none
 };
+
+// How many of the slots that a class has are neither named nor those of its destructor.
+template <typename Class> size_t strange_slots(const Slots& slots) {
+  struct Longer : Class {
+    virtual void behind_all() = 0;
+  };
+  return slot_of(&Longer::behind_all) / sizeof(void*) - 2 - slots.size();
+}
 
 inline SlotReport compare_slots(const char* vtable_symbol, const Slots& slots) {
   SlotReport report;

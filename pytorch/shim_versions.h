@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What differs between the versions of PyTorch that the shim compiles against, 2.8 to 2.14; the rest of the
-// shim knows nothing of versions. pytorch/tests/versions/facts.py lists the differences themselves.
+// What differs between the versions of PyTorch that the shim compiles against, 2.8 to 2.15; the rest of the
+// shim knows nothing of versions.
 //
 // - Methods: the shim's classes declare every signature that a method ever had, without `override` where it
 //   differs. Whichever matches the base class overrides, and the others are members that nobody calls. If a
-//   version asks for more, SHIM_REFUSE_ABSTRACT names it.
+//   version asks for more, SHIM_REFUSE_ABSTRACT names it; shim_methods.h has a check for each method.
 // - Types that a version lacks: `absent` has a stand-in. It is found only if PyTorch's namespace has no such
 //   name, because look-up prefers the members of a namespace to those of its using-directives.
 // - Fields: SHIM_FIELD_SETTER makes a function that sets a field if there is one.

@@ -22,6 +22,8 @@ static const tool_option options[] = {
   { "limit", 'l', "SIZE",
     "the most memory that may be reserved (default: the limit of the recorded run, if the recording "
     "shows one)" },
+  { "reserve", 0, "SIZE",
+    "reserve SIZE before the first request, as tide_device_reserve() and TIDEMARK_RESERVE do" },
   { "scale", 's', "FACTOR",
     "multiply the sizes of requests by FACTOR, as if batches were larger (default: 1); blocks that live for "
     "more than half of the recording, such as weights, keep their size" },
@@ -75,11 +77,9 @@ static void driver_emit(tool_emit* emit, const tide_replay_result* r, const tool
   tool_emit_real(emit, "driver_ms", "driver time (ms, estimated)", (double)r->driver_ns / 1e6, 3);
   tenths_emit(emit, "driver_calls_by_tenth", r->driver_calls_by_tenth, 1, 0);
   tenths_emit(emit, "driver_ms_by_tenth", r->driver_ns_by_tenth, 1e6, 3);
-  tool_emit_real(emit, "ahead_ms", r->ahead_ns > 0 ? "  of the helper (ms)" : NULL, (double)r->ahead_ns / 1e6,
-                 3);
-  tenths_emit(emit, "ahead_ms_by_tenth", r->ahead_ns_by_tenth, 1e6, 3);
-  tool_emit_bytes(emit, "peak_ahead", NULL, r->peak_ahead);
   tenths_emit(emit, "remap_ms_by_tenth", r->remap_ns_by_tenth, 1e6, 3);
+  tool_emit_real(emit, "reserve_ms", r->reserve_ns > 0 ? "  to reserve memory before (ms)" : NULL,
+                 (double)r->reserve_ns / 1e6, 3);
   if (has_times) tool_emit_real(emit, "span_ms", "recorded time (ms)", (double)span_ns / 1e6, 3);
   else tool_emit_text(emit, "span_ms", NULL, NULL);
 }
@@ -202,11 +202,20 @@ static int replay_once(const tool_call* call, replay_plan* plan) {
   const int status = limit_set(call, recording, o, &limit);
   if (status != TOOL_DONE) return status;
   const bool is_recorded = tool_option_value(call, "policy") == NULL && o->scale == 1 && o->park_count == 0 &&
-                           o->tag_count == 0;
+                           o->tag_count == 0 && o->reserve_bytes == 0;
   if (is_recorded && tool_limit_is_recorded(&limit, recording)) result = recording->result;
   else if (replay_run(recording, o, &result) != TIDE_OK) return replay_fail(call);
   const int printed = result_emit(call, plan, &limit, &result);
   return printed != TOOL_DONE ? printed : replay_status(o, &result);
+}
+
+static int reserve_parse(const tool_call* call, uint64_t* out) {
+  const char* const text = tool_option_value(call, "reserve");
+  if (text == NULL) return TOOL_DONE;
+  if (!tool_size_parse(text, out) || *out == 0)
+    return tool_fail("--reserve must be a size such as 14GiB, not '%s'", text);
+  if (tool_option_value(call, "check") == NULL) return tool_size_ask("--reserve", text, *out);
+  return tool_fail("--check compares with the recording, so it cannot be combined with --reserve");
 }
 
 static int scale_parse(const tool_call* call, double* out) {
@@ -229,6 +238,7 @@ static int plan_parse(replay_plan* plan, const tool_call* call) {
   o->checks = tool_option_value(call, "check") != NULL;
   o->scales_all = tool_option_value(call, "scale-all") != NULL;
   int status = tool_limit_parse(call, &o->limit);
+  if (status == TOOL_DONE) status = reserve_parse(call, &o->reserve_bytes);
   if (status == TOOL_DONE) status = scale_parse(call, &o->scale);
   if (status == TOOL_DONE) status = tool_parking_parse(call, o);
   if (status == TOOL_DONE) status = tool_budgeting_parse(&plan->budgeting, call);

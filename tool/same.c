@@ -4,41 +4,23 @@
 // Do two names refer to the same file? Existing files are compared by device and inode. For a file that does
 // not exist yet, links are followed, even dangling ones, and its folder must exist. Anything but an ordinary
 // file (a pipe, /dev/null) is never replaced, and so never the same.
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/sys.h"
 #include "tool.h"
-
-#define LINKS_MAX 40  // the limit of Linux
 
 static const char* path_last_part(const char* path) {
   const char* const slash = strrchr(path, '/');
   return slash != NULL ? slash + 1 : path;
 }
 
-// Follows one link; false if it is not a link or does not fit.
-static bool link_follow(char path[PATH_MAX]) {
-  char target[PATH_MAX];
-  char joined[PATH_MAX];
-  const ssize_t bytes = readlink(path, target, sizeof target - 1);
-  if (bytes <= 0) return false;
-  target[bytes] = '\0';
-  const int folder = target[0] == '/' ? 0 : (int)(path_last_part(path) - path);
-  const int length = snprintf(joined, sizeof joined, "%.*s%s", folder, path, target);
-  if (length < 0 || (size_t)length >= sizeof joined) return false;
-  memcpy(path, joined, (size_t)length + 1);
-  return true;
-}
-
 // Where a file would be created: its folder, and its name in it. False if that is impossible.
-static bool place_find(const char* name, struct stat* out_folder, char out_part[PATH_MAX]) {
-  char path[PATH_MAX];
-  if (strlen(name) >= sizeof path) return false;
-  memcpy(path, name, strlen(name) + 1);
-  for (int i = 0; i < LINKS_MAX && link_follow(path); i++) {}
+static bool place_find(const char* name, struct stat* out_folder, char out_part[TIDE__SYS_PATH]) {
+  char path[TIDE__SYS_PATH];
+  if (tide__sys_links_follow(name, path) != 0) return false;
   const size_t folder_bytes = (size_t)(path_last_part(path) - path);
   memcpy(out_part, path + folder_bytes, strlen(path) - folder_bytes + 1);
   path[folder_bytes] = '\0';
@@ -51,7 +33,7 @@ static bool is_one_inode(const struct stat* a, const struct stat* b) {
 
 bool tool_file_is_same(const char* a, const char* b) {
   struct stat about[2];
-  char parts[2][PATH_MAX];
+  char parts[2][TIDE__SYS_PATH];
   const bool is_there = stat(a, &about[0]) == 0;
   if (is_there != (stat(b, &about[1]) == 0)) return false;
   if (is_there) return S_ISREG(about[0].st_mode) && is_one_inode(&about[0], &about[1]);

@@ -186,6 +186,31 @@ static bool request_is_ours(const tool_serve* serve, struct MHD_Connection* conn
   return site.count == 0 || text_is_one(site.value, "same-origin", "none");
 }
 
+// The bytes that the shown parts of a request take.
+static enum MHD_Result field_measure(void* user, enum MHD_ValueKind kind, const char* key,
+                                     const char* value) {
+  size_t* const bytes = user;
+  const size_t length = strlen(key);
+  // The name, its colon and blanks lie before the value; the end of the line behind it.
+  const size_t before = value != NULL ? (size_t)((uintptr_t)value - (uintptr_t)key) : length + 1;
+  (void)kind;
+  *bytes += before + (value != NULL ? strlen(value) : 0) + 2;
+  return MHD_YES;
+}
+
+// libmicrohttpd before 1.0 ends a text at a zero byte and drops the rest of it. So a request is whole only if
+// what it shows takes all the bytes that came. Later versions refuse zero bytes themselves.
+static bool request_is_whole(struct MHD_Connection* connection, size_t uri_bytes, const char* method,
+                             const char* version) {
+  const union MHD_ConnectionInfo* const info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+  if (MHD_get_version()[0] != '0' || info == NULL) return true;
+  const size_t header_bytes = info->header_size;
+  size_t bytes = strlen(method) + 1 + uri_bytes + 1 + strlen(version) + 2 + 2;
+  (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, field_measure, &bytes);
+  return bytes == header_bytes;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Answers
 
@@ -340,16 +365,24 @@ static size_t text_keep(void* user, struct MHD_Connection* connection, char* tex
   return strlen(text);
 }
 
+// Called with the whole target of a request, before it is cut up. The result is the request's context: the
+// length of the target.
+static void* on_target(void* user, const char* target, struct MHD_Connection* connection) {
+  (void)user;
+  (void)connection;
+  return (void*)(uintptr_t)strlen(target);
+}
+
 // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the library gives them
 static enum MHD_Result on_request(void* user, struct MHD_Connection* connection, const char* path,
                                   const char* method, const char* version, const char* upload,
                                   size_t* upload_bytes, void** context) {
   tool_serve* const serve = user;
-  (void)version;
   (void)upload;
   (void)upload_bytes;
-  (void)context;
   guest_asks(serve, connection);
+  if (!request_is_whole(connection, (size_t)(uintptr_t)*context, method, version))
+    return refuse(connection, MHD_HTTP_BAD_REQUEST);
   if (!text_is_one(method, MHD_HTTP_METHOD_GET, MHD_HTTP_METHOD_HEAD))
     return refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED);
   if (!request_is_ours(serve, connection)) return refuse(connection, MHD_HTTP_FORBIDDEN);
@@ -381,7 +414,8 @@ int tool_serve_start(tool_serve* serve, const tool_serve_site* site) {
       MHD_OPTION_LISTEN_SOCKET, serve->listener, MHD_OPTION_THREAD_POOL_SIZE, THREADS,
       MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
       MHD_OPTION_UNESCAPE_CALLBACK, text_keep, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES,
-      MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION, on_connection, serve, MHD_OPTION_END);
+      MHD_OPTION_URI_LOG_CALLBACK, on_target, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+      MHD_OPTION_NOTIFY_CONNECTION, on_connection, serve, MHD_OPTION_END);
   if (serve->daemon == NULL) return tool_fail("%s: the server does not start", serve->hosts[0]);
   serve->listener = -1;  // the server closes it
   return TOOL_DONE;

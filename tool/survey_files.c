@@ -164,7 +164,7 @@ static void folder_list(const char* path, size_t operand, tool_survey_files* out
     const bool is_gone = stat(file.path, &about) != 0;
     file.bytes = is_gone ? 0 : (uint64_t)about.st_size;
     file.is_closed = access(file.path, R_OK) != 0;
-    if (!is_gone && S_ISDIR(about.st_mode)) free(file.path);
+    if (!is_gone && !S_ISREG(about.st_mode)) free(file.path);  // nobody named it, and a pipe would wait
     else files_add(out, &file);
   }
   (void)closedir(folder);

@@ -174,15 +174,16 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_observe_pressure(tide_device_cac
 // are not in use. Guarantees of tags hold here, too. In a capture nothing is given.
 //
 // `on_ask` and `user` of the options must be NULL. The thread exists whatever `has_helper` says.
-// Errors: TIDE_ERR_STATE if the cache is a member already; TIDE_ERR_NO_MEMORY if the ledger has no room for
-//         what the cache has already reserved; as tide_quota_join().
+// Errors: TIDE_ERR_STATE if the cache is a member already, and inside an observer, which must not wait;
+//         TIDE_ERR_NO_MEMORY if the ledger has no room for what the cache has already reserved; as
+//         tide_quota_join().
 // Cost:   a take and a give for each piece of memory that comes from the machine, 3 us together. Requests
 //         that find cached memory cost the same as without a ledger.
 TIDE_API TIDE_NODISCARD tide_status tide_device_join(tide_device_cache* device,
                                                      const tide_quota_options* options);
 // Leaves the ledger: what the cache has is no longer counted. Requests that wait for other members go on
 // without the ledger. While another thread joins or leaves, a join or leave waits for it. tide_device_free()
-// leaves, too. Not inside an observer: it may run in the thread of the cache that ends here.
+// leaves, too. Inside an observer the call does nothing, because it waits for the thread that answers others.
 TIDE_API void tide_device_leave(tide_device_cache* device);
 
 TIDE_END_DECLS

@@ -93,7 +93,7 @@ typedef struct tide_history_options {
 
 // Receives entries of a history in several parts, oldest first. `entries` is valid during the call only.
 // Returning false ends the visit. Entries that are added during the visit are not shown, and neither are
-// those that they displace.
+// those that they displace. Times do not go back.
 typedef bool (*tide_history_fn)(void* user, const tide_trace_entry* entries, size_t count);
 
 typedef struct tide_snapshot_options {
@@ -104,11 +104,15 @@ typedef struct tide_snapshot_options {
   // returns false, the name is the number in hexadecimal. Called with no lock held.
   bool (*describe)(void* user, uint64_t frame, tide_frame_words* out);
   void* user;  // caller keeps
+  // (optional) The segments of this pool alone, with the entries about its memory, and those about no memory
+  // (SNAPSHOT, USER_DEFINED); caller keeps.
+  const tide_pool* pool;
 } tide_snapshot_options;
 // clang-format off
 #define TIDE_SNAPSHOT_OPTIONS_INIT                                                  \
   { TIDE_FIELD(size, sizeof(tide_snapshot_options)), TIDE_FIELD(has_entries, true), \
-    TIDE_FIELD(epoch_ns, 0), TIDE_FIELD(describe, NULL), TIDE_FIELD(user, NULL) }
+    TIDE_FIELD(epoch_ns, 0), TIDE_FIELD(describe, NULL), TIDE_FIELD(user, NULL),    \
+    TIDE_FIELD(pool, NULL) }
 // clang-format on
 
 // ---------------------------------------------------------------------------------------------------
@@ -139,7 +143,8 @@ typedef uint64_t tide_observer;  // identifies an attached observer; 0: none
 typedef void (*tide_trace_fn)(void* user, const tide_trace_entry* entry);
 // The same, with the number of the entry. Numbers follow the order in which things happened, whichever thread
 // reports first. They have no gaps while an observer of entries is attached. Sorted by number, the entries
-// show for each address that it was handed out, released, and handed out again.
+// show for each address that it was handed out, released, and handed out again, and their times do not go
+// back.
 typedef void (*tide_entry_fn)(void* user, const tide_trace_entry* entry, uint64_t number);
 
 // ---------------------------------------------------------------------------------------------------

@@ -139,14 +139,14 @@ typedef struct tide_device_options {
   // Large pinned memory is registered pages where sizes need not be those of PyTorch. Otherwise it comes from
   // the machine; pinned_uses_register takes precedence. See uses_machine in pinned.h [pinned_pages].
   bool pinned_pages;
-  // When memory of the policy `tide` has grown, a helper thread makes the next handles, within tide_slack,
-  // and maps handles of views at home. With a memo, it makes the memory and the views of the last run
-  // [tide_ahead]. On the dry machine the requests themselves do its work, so that results repeat.
-  bool tide_ahead;
   // How much may be reserved above the peak use, as a fraction of the peak, once stitching has taken its
   // share of the time. If it takes half of the time even so, more is reserved [tide_most_slack]; 0 to 1.
   // A value of at most tide_slack removes the limit on the time of stitching.
   double tide_most_slack;
+  // Options of the pinned cache, like those above: max_round_bytes and max_block_bytes of pinned.h, in whole
+  // MiB. TIDE_NO_LIMIT: no limit.
+  uint64_t pinned_round_bytes;  // [pinned_max_round_threshold_mb]
+  uint64_t pinned_block_bytes;  // [pinned_max_cached_size_mb]
 } tide_device_options;
 // clang-format off
 #define TIDE_DEVICE_OPTIONS_INIT                                                                     \
@@ -166,12 +166,13 @@ typedef struct tide_device_options {
     TIDE_FIELD(tide_wait_slack, 0.005),                                                             \
     TIDE_FIELD(virtual_fallback, true), TIDE_FIELD(plain_pools, false),                              \
     TIDE_FIELD(rdma_handles, true), TIDE_FIELD(fabric_handles, true),                                \
-    TIDE_FIELD(pinned_pages, true), TIDE_FIELD(tide_ahead, true),                                    \
-    TIDE_FIELD(tide_most_slack, 0.15) }
+    TIDE_FIELD(pinned_pages, true), TIDE_FIELD(tide_most_slack, 0.15),                                 \
+    TIDE_FIELD(pinned_round_bytes, TIDE_NO_LIMIT), TIDE_FIELD(pinned_block_bytes, TIDE_NO_LIMIT) }
 // clang-format on
 
-// Reads a text in PyTorch's grammar, "key:value,key:value", into options. "=" may stand for the ":" after a
-// key, and "[k:v,k:v]" is a list. Like PyTorch, it first resets max_split_bytes, collect_threshold,
+// Reads a text in PyTorch's grammar, "key:value,key:value", into options. It knows all keys of PyTorch up to
+// 2.15; those that mean nothing here have no effect. "=" may stand for the ":" after a key, and "[k:v,k:v]"
+// is a list. Like PyTorch, it first resets max_split_bytes, collect_threshold,
 // roundup_divisions and non_split_excess_bytes to their defaults; other options that the text does not name
 // keep their values. Unlike PyTorch, it rejects wrong separators and trailing characters after a number.
 // Errors: TIDE_ERR_ARGUMENT, with the key and the expected value in the error text; the options are
@@ -261,6 +262,12 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_alloc(tide_device_cache* device,
 TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_external(tide_device_cache* device, tide_stream stream,
                                                                size_t bytes, tide_block* out);
 
+// The same as tide_device_alloc() at an address, a multiple of 512, if that is idle in the cache of this stream
+// and pool. For PyTorch's allocateWithAddress(). The policy `tide` finds memory at home only, not in views.
+// Errors: TIDE_ERR_NO_MEMORY if it is not idle; TIDE_ERR_ARGUMENT.
+TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_at(tide_device_cache* device, tide_stream stream,
+                                                         size_t bytes, void* address, tide_block* out);
+
 // Releases a block. Later requests on its own stream may use the memory at once. If tide_device_record()
 // announced work on other streams, the block is not used again before that work is done. Releasing a block
 // with a NULL address is a no-op.
@@ -325,6 +332,28 @@ TIDE_API tide_status tide_device_trim(tide_device_cache* device, uint64_t keep_b
 // TIDE_POOL_DEFAULT: of all pools, as tide_device_trim() does.
 // Errors: TIDE_ERR_HANDLE for a pool that does not exist, and those of tide_device_trim().
 TIDE_API tide_status tide_device_trim_pool(tide_device_cache* device, tide_pool pool);
+
+// Reserves so many bytes more and leaves them idle, so that requests on the stream need not wait for the
+// machine. They are for large blocks of the default pool: those above 512 KiB with the policy `tide`, and
+// above 1 MiB with `torch`. It costs what the machine takes for new memory, and is best called when a program
+// begins, in a thread of its own. What is reserved is idle memory like any other: it goes at a trim, except
+// for tide_floor_bytes, and when memory is short. No peak of what is in use rises.
+//
+// With `tide`, it is made in handles of one size: the square root of `bytes` times 8 KiB, rounded up to the
+// smallest handle, as far as the options allow. `bytes` are rounded up to the smallest handle, too. All of it
+// lies in one piece, if nobody takes of it meanwhile, and serves requests of other streams as well.
+// With `torch`, it is what a request of `bytes` and its release leave, if no idle block is large enough: one
+// segment, with the bytes rounded up to 2 MiB. An expandable segment grows until its end has so many idle
+// bytes. With max_split_bytes, a segment of that size serves requests of that size alone.
+//
+// Threads: all other calls may be made meanwhile. With `tide` the memory is made a few handles at a time, and
+// requests that need new memory too come first; with `torch` they wait until the segment is there.
+// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_STATE after a fork; TIDE_ERR_NO_MEMORY where the limit, budgets of
+//         tags, a ledger or the device allow no more: then nobody is asked to give memory; TIDE_ERR_CAPTURE
+//         or TIDE_ERR_MACHINE from the machine. What was reserved until then stays, and the text of the
+//         error says how much it is.
+TIDE_API TIDE_NODISCARD tide_status tide_device_reserve(tide_device_cache* device, tide_stream stream,
+                                                        uint64_t bytes);
 
 // How much of the device's memory may be reserved, as a fraction of its total: 0 to 1; 1 means no limit.
 TIDE_API TIDE_NODISCARD tide_status tide_device_set_fraction(tide_device_cache* device, double fraction);
@@ -633,7 +662,7 @@ TIDE_API tide_status tide_device_trim_backups(tide_device_cache* device, const c
 // Copies contents of a block that is handed out from its backup to host memory: those that it had when its
 // pool was parked. The pool is parked, or its backup was kept. If the backup is in host memory, *out_data is
 // its address there, valid until the pool is unparked, or the backup used again or trimmed; else it is NULL.
-// `destination` and `out_data` may be NULL.
+// `destination` and `out_data` may be NULL. Reading 0 bytes is a no-op, whatever the addresses are.
 // Errors: TIDE_ERR_HANDLE if the range does not lie in such a block; TIDE_ERR_STATE if its contents were
 //         discarded; TIDE_ERR_MACHINE if the backup cannot be read.
 TIDE_API TIDE_NODISCARD tide_status tide_device_read_parked(tide_device_cache* device, const void* address,
@@ -733,10 +762,6 @@ typedef struct tide_device_stats {
   uint64_t max_split_bytes;  // when the allocator was made
   // Physical memory of parked pools that was given back and comes back: not reserved, but in use.
   tide_stat parked_bytes[TIDE_STAT_KINDS];
-  // Reserved memory that was made before a request needed it: see tide_ahead.
-  tide_stat ahead_bytes;
-  int64_t num_ahead_handles;  // handles that were made ahead so far
-  int64_t ahead_ns;           // time of the helper's driver calls, also for views
   // Time in which requests made views of idle memory, or gave it back for larger handles or private pools. 0
   // if tide_stitch_share is 1.
   int64_t stitch_ns;
@@ -765,25 +790,6 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_pool_reserved(tide_device_cache*
 // processes.
 // Threads: no other call may be in progress.
 TIDE_API int tide_device_check(tide_device_cache* device);
-
-// ---------------------------------------------------------------------------------------------------
-// A memo of the last run
-
-// A memo is a small file that says how much memory the streams of the default pool had, in which handles, and
-// which views of them. A program that loads the memo of its last run gets all of that ahead, by the helper
-// thread (tide_ahead), when a stream first needs memory: its first step need not wait for the driver. A memo
-// is only a hint. What is made by it goes back if nobody has taken it a minute after the last growth, or
-// earlier if memory is short. It never takes the last 1/32 of the device's memory. docs/tide.md has the
-// format.
-//
-// Writes a memo of this run so far, as a new file that then takes the place of an old one.
-// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_UNSUPPORTED with another policy; TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if
-//         the file cannot be written, with the errno as `native`.
-TIDE_API TIDE_NODISCARD tide_status tide_device_memo_save(tide_device_cache* device, const char* path);
-// Loads a memo, best before the first request. It replaces one that was loaded before. If a stream that is in
-// the memo has had memory already, the helper begins at once.
-// Errors: the same; TIDE_ERR_FORMAT if the file is not a memo. Then nothing changes.
-TIDE_API TIDE_NODISCARD tide_status tide_device_memo_load(tide_device_cache* device, const char* path);
 
 // ---------------------------------------------------------------------------------------------------
 // Looking inside
@@ -827,7 +833,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_annotate(tide_device_cache* devi
 // the trace's settings. Write the trace with tide_trace_write(). NULL options mean the defaults. One trace
 // may hold several allocators, each of a different device. The history is copied first, so while other
 // threads work the segments may be newer than the history.
-// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY, which leaves a part of the snapshot in the trace.
+// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE if there is no such pool, and TIDE_ERR_NO_MEMORY, which leave a
+//         part of the snapshot in the trace.
 TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot(tide_device_cache* device,
                                                          const tide_snapshot_options* options,
                                                          tide_trace* trace);
@@ -909,6 +916,19 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_observe_reclaim(tide_device_cach
 // hold a lock that the observer takes. Called inside an observer, of any allocator, it does not wait; then
 // another thread may still be inside. Errors: TIDE_ERR_HANDLE if it is not attached.
 TIDE_API tide_status tide_device_detach(tide_device_cache* device, tide_observer observer);
+
+// Adds a function that releases memory for all device caches, also for those that are made later. There need
+// not be one yet, so a library may call this when it is loaded, and the second call when it is unloaded. For
+// each cache, the functions are called as by tide_device_observe_reclaim(): after those of the cache, in the
+// order in which they came. `name` and `user` are borrowed until the function is removed. Removing it waits
+// until no other thread is inside a registered function, unless the calling thread is inside an observer. In
+// a child of fork() the functions stay registered, and both calls work.
+// Errors: TIDE_ERR_ARGUMENT for NULL or an empty name; TIDE_ERR_STATE if the name is registered already;
+//         TIDE_ERR_LIMIT above 32 functions; TIDE_ERR_HANDLE for removing a name that is not registered.
+// Threads: any, also inside such a function.
+TIDE_API TIDE_NODISCARD tide_status tide_reclaim_register(const char* name, tide_reclaim_fn function,
+                                                          void* user);
+TIDE_API tide_status tide_reclaim_unregister(const char* name);
 
 // ---------------------------------------------------------------------------------------------------
 // Other devices and other processes

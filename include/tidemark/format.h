@@ -109,12 +109,22 @@ TIDE_API TIDE_NODISCARD tide_status tide_trace_write(const tide_trace* trace, ui
 TIDE_API int tide_format_from_path(const char* path);
 
 // Reads a trace from a file, or writes one to a file in the format of its ending. Saving replaces an existing
-// file; after an error the file may be incomplete.
+// file, which keeps its owner, group and mode; after an error it is unchanged. Links are followed, but not
+// those that another user put into a folder like /tmp. A device or a pipe is written to.
 // Errors:  as tide_trace_read() and tide_trace_write(); TIDE_ERR_STATE, with the errno, if the file cannot be
 //          opened, read or written; TIDE_ERR_ARGUMENT if no format has this ending.
 TIDE_API TIDE_NODISCARD tide_status tide_trace_load(const char* path, const tide_read_options* options,
                                                     tide_trace** out);
 TIDE_API TIDE_NODISCARD tide_status tide_trace_save(const tide_trace* trace, const char* path);
+
+// Adds pinned memory to a snapshot of devices, as PyTorch does since 2.13: the segments of `host`, a trace
+// from tide_pinned_snapshot(), become the list "host_segments", and its entries the list "host_traces". Both
+// are plain data in tide_trace_about.extra, where reading a file puts them, too. They count for no figure of
+// the devices. Their device is -1.
+// Errors:  TIDE_ERR_ARGUMENT, also if the trace has these lists already; TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT.
+//          The trace's lists are then as they were.
+// Cost:    some hundred bytes of the trace for each entry.
+TIDE_API TIDE_NODISCARD tide_status tide_trace_add_host(tide_trace* trace, const tide_trace* host);
 
 // ---------------------------------------------------------------------------------------------------
 // Frames for people

@@ -298,6 +298,11 @@ TIDE_API TIDE_NODISCARD tide_status tide_planner_new(const tide_graph* graph,
                                                      const tide_graph_options* options, tide_planner** out);
 // Releases all memory except what tide_planner_take() handed over. Cancels an open run.
 TIDE_API void tide_planner_free(tide_planner* planner);
+// Releases the memory that the planner keeps for its next run: the arena, and the arenas of outputs that
+// nobody uses. Sizes and layouts stay, and the next run takes memory again. For programs with many planners
+// of which few run; with a trim after each run, memory is held during runs only.
+// Errors:  TIDE_ERR_STATE if a run is open.
+TIDE_API tide_status tide_planner_trim(tide_planner* planner);
 
 // Announces the sizes of values in runs of a shape, so that the first run is planned already. `bytes` has one
 // entry for each value of the graph; 0: unknown, or no memory.
@@ -363,6 +368,10 @@ typedef struct tide_storage {
 // notices this in _guard(), in _check() and at the end of the run, and counts it in `swapped`. The new
 // memory stays the program's, its size is learned, and the next run gives the value its place again.
 TIDE_API tide_storage* tide_planner_storage(const tide_planner* planner, uint32_t value);
+// The number of storage records, one for each value of the graph.
+TIDE_API size_t tide_planner_storage_count(const tide_planner* planner);
+// Does a pointer point into one of these records? They lie side by side, so the answer takes one comparison.
+TIDE_API bool tide_planner_is_storage(const tide_planner* planner, const void* pointer);
 
 // Does an address lie in the arena of the open run? In a generation of outputs that is in use?
 TIDE_API bool tide_planner_is_inside(const tide_planner* planner, const void* address);

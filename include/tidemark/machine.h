@@ -392,7 +392,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_event_synchronize(tide_machine*
 // between devices without peer access is staged. A fill needs memory that the stream's device may write. An
 // address without memory is detected when the work runs. On host the rest of the work is skipped, and the
 // next _synchronize call on that device reports it once as TIDE_ERR_MACHINE. On cuda the driver reports an
-// error, and its context may be lost.
+// error, and its context may be lost. With 0 bytes both are no-ops, whatever the addresses are: an empty
+// tensor may have a NULL address.
 // Errors: TIDE_ERR_ARGUMENT if a range leaves its allocation; TIDE_ERR_ACCESS without access to it.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_copy(tide_machine* machine, int device, tide_stream stream,
                                                       void* destination, const void* source, size_t bytes);

@@ -76,7 +76,9 @@ typedef struct tide_pinned_options {
   // from it while it has room, and return to it. The machine gets it back when the cache is freed.
   uint64_t reserve_bytes;
   uint64_t max_round_bytes;  // larger requests are only rounded up to whole pages; TIDE_NO_LIMIT: none are
-  uint64_t max_block_bytes;  // the same, and their blocks are given back as soon as they are reusable
+  // The same, and their blocks are given back as soon as they are reusable. With powers_of_two, so are blocks
+  // that are larger than this only because they were rounded.
+  uint64_t max_block_bytes;
   // How much idle memory the default pool keeps at most; TIDE_NO_LIMIT: no limit. Memory that cannot be given
   // back does not count. A chunk of which a thread has a small block (below 32 KiB) in its cache counts from
   // the next tide_pinned_poll() on.
@@ -185,7 +187,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_record_now(tide_pinned_cache* pi
                                                            int device, tide_stream stream);
 
 // Queues a copy on a stream and announces that it uses the block. The destination or the source must lie in
-// the block.
+// the block. Copying 0 bytes is a no-op, whatever the block and the addresses are.
 // Errors: as tide_pinned_record() and tide_machine_copy(); TIDE_ERR_ARGUMENT if neither end lies in the
 //         block. If the machine refuses the copy, the stream may stay announced.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_copy(tide_pinned_cache* pinned, tide_block block, int device,
@@ -195,7 +197,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_copy(tide_pinned_cache* pinned, 
 // Copies ordinary host memory to a device, or from it, and returns when all bytes have arrived. The bytes go
 // in pieces of up to 4 MiB through two blocks of the cache: the device copies one piece while the processor
 // moves the next. The copy runs after the work that the stream has already. The call does not wait for other
-// streams. Copying 0 bytes is a no-op.
+// streams. Copying 0 bytes is a no-op, whatever the addresses and the stream are.
 // Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_DEVICE; TIDE_ERR_CAPTURE if the stream is captured; as
 //         tide_pinned_alloc() if the cache has no block; those of the machine. After an error of the machine
 //         a part may have been copied.
@@ -361,8 +363,8 @@ TIDE_API tide_intern* tide_pinned_names(tide_pinned_cache* pinned);
 
 // Adds the history and the segments to a trace under the device number `device`, which no other allocator of
 // that trace may have: see tide_device_snapshot().
-// Errors: TIDE_ERR_ARGUMENT, also for a device outside 0 to 255; TIDE_ERR_NO_MEMORY, which leaves a part of
-//         the snapshot in the trace.
+// Errors: TIDE_ERR_ARGUMENT, also for a device outside 0 to 255; TIDE_ERR_HANDLE if there is no such pool,
+//         and TIDE_ERR_NO_MEMORY, which leave a part of the snapshot in the trace.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_snapshot(tide_pinned_cache* pinned,
                                                          const tide_snapshot_options* options, int device,
                                                          tide_trace* trace);

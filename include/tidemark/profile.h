@@ -46,23 +46,42 @@ typedef struct tide_profile_request {
 
 // The algorithm that finds the offsets.
 typedef enum tide_profile_planner {
-  TIDE_PROFILE_SMALLEST,  // the smallest result of the two below and of tide_plan_solve()
+  // The smallest result of the two below and of tide_plan_solve(), which takes most of the time: see
+  // TIDE_PROFILE_QUICK_NODES.
+  TIDE_PROFILE_SMALLEST,
   // In the order of time: the low end of the smallest hole that is large enough, or else new space at the
   // top. This is what PyTorch's mobile profiler does, without its bugs.
   TIDE_PROFILE_BEST_FIT,
   TIDE_PROFILE_TOP_FIT,  // the same, but a hole at the top is extended
 } tide_profile_planner;
 
+// Node limits of tide_plan_solve(). They bound the time without reading a clock, so equal requests have equal
+// plans on every computer, however busy it is. At least one node per request is used, for one pass over all.
+// A node takes some microseconds, at most about ten. On one core of a busy computer, planning took:
+//
+//   requests   best fit   QUICK    THOROUGH
+//        100     0.1 ms     1 ms   up to 8 s, until a plan is proved to be the smallest
+//      1,000     1 ms       5 ms   up to 8 s
+//      3,000     3 ms      12 ms   up to 8 s
+//     30,000    40 ms     150 ms   1.4 s
+//    500,000   0.5 s      1.8 s    2.5 s
+//
+// Arenas of random requests exceeded the lower bound by 5 to 20 % with best fit, by 0.3 to 3 % with QUICK,
+// and by 0.3 to 1.3 % with THOROUGH; those of recorded training by 13 to 24 %, 0 and 0. See
+// docs/results/profile.md.
+#define TIDE_PROFILE_QUICK_NODES 2000
+#define TIDE_PROFILE_THOROUGH_NODES 2000000
+
 typedef struct tide_profile_plan_options {
   uint32_t size;  // set by TIDE_PROFILE_PLAN_OPTIONS_INIT
   tide_profile_planner planner;
-  uint64_t nodes;         // node limit of tide_plan_solve(); at least 10 per request
+  uint64_t nodes;         // see TIDE_PROFILE_QUICK_NODES; not 0
   const tide_heap* heap;  // (optional) caller keeps until the plan is freed; NULL for malloc
 } tide_profile_plan_options;
 // clang-format off
 #define TIDE_PROFILE_PLAN_OPTIONS_INIT                                                               \
   { TIDE_FIELD(size, sizeof(tide_profile_plan_options)), TIDE_FIELD(planner, TIDE_PROFILE_SMALLEST), \
-    TIDE_FIELD(nodes, 2000000), TIDE_FIELD(heap, NULL) }
+    TIDE_FIELD(nodes, TIDE_PROFILE_QUICK_NODES), TIDE_FIELD(heap, NULL) }
 // clang-format on
 
 typedef struct tide_profile_plan tide_profile_plan;  // opaque; freed by tide_profile_plan_free()
@@ -134,7 +153,7 @@ typedef struct tide_profile_options {
   uint32_t replan_after;
   double tolerance;
   uint32_t trim_after;   // an arena larger than the last `trim_after` runs needed is replaced; 0: never
-  uint64_t plan_nodes;   // see tide_profile_plan_options
+  uint64_t plan_nodes;   // see TIDE_PROFILE_QUICK_NODES; not 0
   tide_memory memory;    // for the arenas; all 0: the C library's memory
   tide_memory fallback;  // all 0: the same as `memory`
   // (optional) Caller keeps it until the profile and all its memory are released. NULL for malloc.
@@ -145,18 +164,18 @@ typedef struct tide_profile_options {
   { TIDE_FIELD(size, sizeof(tide_profile_options)), TIDE_FIELD(planner, TIDE_PROFILE_SMALLEST),   \
     TIDE_FIELD(is_strict, false), TIDE_FIELD(fill, TIDE_FILL_NOTHING), TIDE_FIELD(alignment, 64), \
     TIDE_FIELD(escape_arenas, 4), TIDE_FIELD(max_plans, 16), TIDE_FIELD(replan_after, 3),         \
-    TIDE_FIELD(tolerance, 0.01), TIDE_FIELD(trim_after, 16), TIDE_FIELD(plan_nodes, 2000000),     \
-    TIDE_FIELD(memory, TIDE_MEMORY_NONE), TIDE_FIELD(fallback, TIDE_MEMORY_NONE),                 \
-    TIDE_FIELD(heap, NULL) }
+    TIDE_FIELD(tolerance, 0.01), TIDE_FIELD(trim_after, 16),                                      \
+    TIDE_FIELD(plan_nodes, TIDE_PROFILE_QUICK_NODES), TIDE_FIELD(memory, TIDE_MEMORY_NONE),       \
+    TIDE_FIELD(fallback, TIDE_MEMORY_NONE), TIDE_FIELD(heap, NULL) }
 // The behaviour of PyTorch's mobile profiler: best fit, exact replay, no plan for requests that escape the
 // run.
 #define TIDE_PROFILE_OPTIONS_ORIGINAL                                                            \
   { TIDE_FIELD(size, sizeof(tide_profile_options)), TIDE_FIELD(planner, TIDE_PROFILE_BEST_FIT),  \
     TIDE_FIELD(is_strict, true), TIDE_FIELD(fill, TIDE_FILL_NOTHING), TIDE_FIELD(alignment, 64), \
     TIDE_FIELD(escape_arenas, 0), TIDE_FIELD(max_plans, 16), TIDE_FIELD(replan_after, 0),        \
-    TIDE_FIELD(tolerance, 0.01), TIDE_FIELD(trim_after, 0), TIDE_FIELD(plan_nodes, 2000000),     \
-    TIDE_FIELD(memory, TIDE_MEMORY_NONE), TIDE_FIELD(fallback, TIDE_MEMORY_NONE),                \
-    TIDE_FIELD(heap, NULL) }
+    TIDE_FIELD(tolerance, 0.01), TIDE_FIELD(trim_after, 0),                                      \
+    TIDE_FIELD(plan_nodes, TIDE_PROFILE_QUICK_NODES), TIDE_FIELD(memory, TIDE_MEMORY_NONE),      \
+    TIDE_FIELD(fallback, TIDE_MEMORY_NONE), TIDE_FIELD(heap, NULL) }
 // clang-format on
 
 typedef struct tide_profile tide_profile;  // opaque; freed by tide_profile_free()
@@ -241,7 +260,10 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_begin(tide_profile* profile, ti
                                                        uint64_t shape);
 // Ends the run. A recording run makes a plan; if that fails, an earlier plan of the shape stays. The run is
 // over in any case. `out` may be NULL.
-// Errors:  TIDE_ERR_STATE if this thread has no run of this profile; errors of tide_profile_plan_new().
+// Errors:  TIDE_ERR_STATE if this thread has no run of this profile; errors of tide_profile_plan_new();
+//          TIDE_ERR_ARGUMENT for a report of a wrong size, which is not written.
+// Cost:    a recording run is planned on this thread: see TIDE_PROFILE_QUICK_NODES. Others O(1), or O(n) with
+//          n requests if blocks were not released as planned.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_end(tide_profile* profile, tide_profile_report* out);
 // Ends a run that failed, without making a plan or counting deviations.
 TIDE_API tide_status tide_profile_cancel(tide_profile* profile);

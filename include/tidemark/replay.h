@@ -119,6 +119,9 @@ typedef struct tide_replay_options {
   size_t stack_count;           // stacks with higher numbers have no tag
   const tide_replay_use* uses;  // by entry, ascending; those before one entry are made in their order
   size_t use_count;
+  // Before the first request, so much is reserved for the default stream, as far as the limit allows: see
+  // tide_device_reserve(). Not possible with `checks`.
+  uint64_t reserve_bytes;
 } tide_replay_options;
 // clang-format off
 #define TIDE_REPLAY_OPTIONS_INIT                                                                  \
@@ -132,7 +135,8 @@ typedef struct tide_replay_options {
     TIDE_FIELD(curve, NULL), TIDE_FIELD(curve_count, 0), TIDE_FIELD(parks, NULL), \
     TIDE_FIELD(park_count, 0), TIDE_FIELD(park_backup, TIDE_BACKUP_PINNED), \
     TIDE_FIELD(tags, NULL), TIDE_FIELD(tag_count, 0), TIDE_FIELD(stack_tags, NULL), \
-    TIDE_FIELD(stack_count, 0), TIDE_FIELD(uses, NULL), TIDE_FIELD(use_count, 0) }
+    TIDE_FIELD(stack_count, 0), TIDE_FIELD(uses, NULL), TIDE_FIELD(use_count, 0), \
+    TIDE_FIELD(reserve_bytes, 0) }
 // clang-format on
 
 #define TIDE_REPLAY_TENTHS 10
@@ -160,7 +164,7 @@ typedef struct tide_replay_result {
   uint64_t oom_bytes;             // size of that request
   uint64_t inferred_empty_cache;  // how often the cache was emptied
   uint64_t driver_calls;          // calls of all kinds that manage memory
-  uint64_t driver_ns;             // their cost by the cost model of the dry machine, without ahead_ns
+  uint64_t driver_ns;             // their cost by the cost model of the dry machine
   uint64_t span_ns;               // recorded time from the first entry to the last
   uint64_t run_ns;                // real time of this run, without tide_replay_new()
   // By tenths of the entries. Remapping is unmapping, mapping and setting access of existing memory.
@@ -194,12 +198,7 @@ typedef struct tide_replay_result {
   uint64_t sent_bytes;
   uint64_t fetched_bytes;
   uint64_t bus_ns;
-  // Memory that the policy `tide` makes before a request needs it (tide_ahead). The helper thread is
-  // modelled: its calls are among driver_calls, but their cost is here instead of in driver_ns.
-  uint64_t ahead_ns;
-  uint64_t ahead_ns_by_tenth[TIDE_REPLAY_TENTHS];
-  uint64_t ahead_handles;  // handles that were made ahead
-  uint64_t peak_ahead;     // most bytes that were held ahead at once; they are in peak_reserved
+  uint64_t reserve_ns;  // the cost of the calls for reserve_bytes, which are not among driver_calls
 } tide_replay_result;
 #define TIDE_REPLAY_RESULT_INIT TIDE_SIZED(tide_replay_result)
 

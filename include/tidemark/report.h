@@ -41,6 +41,13 @@ TIDE_API bool tide_stack_describe(void* user, uint64_t frame, tide_frame_words* 
 // the path decides the format: "run.pickle" for PyTorch's viewers, "run.json", "run.tide".
 // Errors: as tide_device_snapshot() and tide_trace_save().
 TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot_to(tide_device_cache* device, const char* path);
+// The same of one pool alone: see `pool` in tide_snapshot_options.
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_snapshot_to(tide_device_cache* device, tide_pool pool,
+                                                                 const char* path);
+// The same of all pools, with the pinned memory of a cache: see tide_trace_add_host().
+TIDE_API TIDE_NODISCARD tide_status tide_device_pinned_snapshot_to(tide_device_cache* device,
+                                                                   tide_pinned_cache* pinned,
+                                                                   const char* path);
 
 TIDE_END_DECLS
 #endif

@@ -43,7 +43,7 @@ TIDE_API int tide_action_from_name(const char* name);
 
 // One event.
 typedef struct tide_trace_entry {
-  uint64_t time_ns;  // time of the machine's clock
+  uint64_t time_ns;  // time of the machine's clock at the begin of the call, or of the entry before if later
   uint64_t address;  // of the block or segment; OOM: free bytes of the device
   uint64_t bytes;    // ALLOC and FREE_*: requested; SEGMENT_*: of the range; OOM: rounded; SNAPSHOT: active
   uint64_t stream;   // the stream's handle as a number

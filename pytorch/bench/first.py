@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""How much longer the first steps of workloads take than with PyTorch's own allocator, with and without a helper and a memo.
+"""How much longer the first steps of workloads take than with PyTorch's own allocator, with and without reserved memory.
 
     first.py [--workloads W,W] [--repeats N] [--steps N] [--out FILE]
 
 Each variant has a process, and the processes take turns. A process runs a workload once, so that the GPU's code is loaded,
-and gives all memory back; then it builds the workload again and times each step, with a wait after each. The variant `memo`
-writes a memo at the end of the run before, and loads it before it builds. A step counts with the fastest of its repeats. The
-table has the first step, and the step that is longest in comparison with native's same step.
+and gives all memory back; then it builds the workload again and times each step, with a wait after each. The variant
+`reserve` reserves the peak of the run before, and then builds. A step counts with the fastest of its repeats. The table has the
+first step, and the step that is longest in comparison with native's same step.
 """
 from __future__ import annotations
 
@@ -16,43 +16,40 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from typing import Any
 
 from work import Worker
 from workloads import WORKLOADS
 
-VARIANTS = {"native": "", "tide": "", "off": "tide_ahead:False", "memo": ""}  # the settings of each
+VARIANTS = ("native", "tide", "reserve")
 ANSWER = "first: "
 
 
-def repeat(worker: Worker, variant: str, workload: str, steps: int, memo: str) -> list[float]:
+def repeat(worker: Worker, workload: str, steps: int, reserved: int) -> list[float]:
     """The times of the steps of one run, in milliseconds."""
-    if variant == "memo" and os.path.exists(memo):
-        worker.clear()
-        worker.ours.load_memo(memo)
-        worker.run = WORKLOADS[workload](worker.torch, 0)
-    else:
-        worker.begin(workload, 0, is_exact=False, is_timed=False, limit=None)
-    times = [worker.step(number)["ms"] for number in range(steps)]
-    if variant == "memo":
-        worker.ours.save_memo(memo)
-    return times
+    worker.clear()
+    worker.torch.cuda.reset_peak_memory_stats()
+    if reserved:
+        worker.ours.reserve(reserved)
+    worker.run = WORKLOADS[workload](worker.torch, 0)
+    return [worker.step(number)["ms"] for number in range(steps)]
 
 
 def serve(variant: str) -> None:
-    """Answers lines, each a workload, the number of its steps, and the path of its memo."""
+    """Answers lines, each a workload and the number of its steps."""
     worker = Worker("native" if variant == "native" else "tide")
+    peaks: dict[str, int] = {}
     for line in sys.stdin:
-        answer = repeat(worker, variant, *json.loads(line))
+        workload, steps = json.loads(line)
+        answer = repeat(worker, workload, steps, peaks.get(workload, 0))
+        if variant == "reserve":
+            peaks[workload] = worker.torch.cuda.max_memory_allocated()
         worker.clear()
         print(ANSWER + json.dumps(answer), flush=True)
 
 
 def start(variant: str) -> subprocess.Popen[str]:
     environment = dict(os.environ, CUBLAS_WORKSPACE_CONFIG=":4096:8")
-    if VARIANTS[variant]:
-        environment["TIDEMARK_CONF"] = VARIANTS[variant]
     return subprocess.Popen([sys.executable, os.path.abspath(__file__), "--variant", variant], stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, text=True, env=environment)
 
@@ -93,18 +90,17 @@ def main() -> None:
         serve(given.variant)
         return
     processes = {variant: start(variant) for variant in VARIANTS}
-    with tempfile.TemporaryDirectory() as folder:
-        for workload in given.workloads.split(","):
-            runs: dict[str, list[list[float]]] = {variant: [] for variant in VARIANTS}
-            for turn in range(given.repeats + 1):
-                for variant, process in processes.items():
-                    times = ask(process, [workload, given.steps, os.path.join(folder, workload)])
-                    if turn > 0:  # before, code is loaded, and the memo written
-                        runs[variant].append(times)
-            report(workload, runs)
-            if given.out:
-                with open(given.out, "a", encoding="utf-8") as file:
-                    print(json.dumps({"workload": workload, "runs": runs}), file=file)
+    for workload in given.workloads.split(","):
+        runs: dict[str, list[list[float]]] = {variant: [] for variant in VARIANTS}
+        for turn in range(given.repeats + 1):
+            for variant, process in processes.items():
+                times = ask(process, [workload, given.steps])
+                if turn > 0:  # before, code is loaded
+                    runs[variant].append(times)
+        report(workload, runs)
+        if given.out:
+            with open(given.out, "a", encoding="utf-8") as file:
+                print(json.dumps({"workload": workload, "runs": runs}), file=file)
     for process in processes.values():
         assert process.stdin is not None
         process.stdin.close()

@@ -387,6 +387,8 @@ def history(torch):
         path = tidemark.torch.snapshot(os.path.join(folder, "snapshot.pickle"))
         data = pickle.loads(path.read_bytes())
         json.loads(tidemark.torch.snapshot(os.path.join(folder, "snapshot.json")).read_text())
+        path = tidemark.torch.snapshot(os.path.join(folder, "pool.pickle"), torch.cuda.MemPool())
+        equal(pickle.loads(path.read_bytes())["segments"], [], "the segments of an empty pool")
     entry = [e for e in data["device_traces"][0] if e["action"] == "alloc"][-1]
     equal((entry["size"], entry["addr"], entry["user_metadata"]), (7 * MIB + 100, tensor.data_ptr(), "a remark"))
     check(any(frame["filename"].endswith("cases.py") for frame in entry["frames"]), "the stack is not ours")

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
 """TIDEMARK_TORCH in the environment: through the .pth file of an installed package, in real processes."""
+import ast
+import builtins
+import os
 import pathlib
 import shutil
 import subprocess
@@ -8,6 +11,7 @@ import sys
 import tempfile
 import unittest
 import venv
+from unittest import mock
 
 import fake_torch
 import unit
@@ -109,10 +113,16 @@ class Variable(InVenv):
         self.assertIn("TIDEMARK_TORCH has no effect: TIDEMARK_LEDGER is 'gpu0,totl=1': 'totl=1' is not one of", errors)
 
     @unit.slow
-    def test_a_memo_is_loaded_when_cuda_begins(self):
+    def test_memory_is_reserved_when_cuda_begins(self):
         code = "import torch, tidemark.torch\nprint(torch.done, tidemark.torch.installation() and 'installed')\n"
-        self.assertEqual(self.say(code, TIDEMARK_TORCH="tide", TIDEMARK_MEMO="/nowhere")[0], ["['queued'] installed"])
-        self.assertEqual(self.say(code, TIDEMARK_TORCH="off", TIDEMARK_MEMO="/nowhere")[0], ["[] installed"])
+        self.assertEqual(self.say(code, TIDEMARK_TORCH="tide", TIDEMARK_RESERVE="1GiB")[0], ["['queued'] installed"])
+        self.assertEqual(self.say(code, TIDEMARK_TORCH="off", TIDEMARK_RESERVE="1GiB")[0], ["[] installed"])
+        lines, errors = self.say(code, TIDEMARK_TORCH="tide", TIDEMARK_RESERVE="much")
+        self.assertEqual(lines, ["[] None"])
+        self.assertIn("TIDEMARK_TORCH has no effect: TIDEMARK_RESERVE: 'much' is not a size", errors)
+        lines, errors = self.say(code, TIDEMARK_TORCH="tide", TIDEMARK_MEMO="/nowhere")
+        self.assertEqual(lines, ["[] installed"])
+        self.assertEqual(errors.count("TIDEMARK_MEMO has no effect any more: TIDEMARK_RESERVE=14GiB"), 1)
 
     def test_call_before_torch_is_imported_counts_more(self):
         code = "import tidemark.torch\nprint(tidemark.torch.install('torch').policy)\nimport torch\n"
@@ -254,6 +264,29 @@ class Armed(unittest.TestCase):
         lines = PTH.read_text(encoding="utf-8").splitlines()
         self.assertEqual(len(lines), 1)
         self.assertTrue(lines[0].startswith("import "))
+
+    def test_pth_file_does_nothing_in_a_python_that_is_too_old(self):
+        line = PTH.read_text(encoding="utf-8")
+        ast.parse(line, feature_version=(3, 4))
+        for version in ((2, 7, 18), (3, 6, 15), (3, 8, 18)):
+            before = list(sys.meta_path)
+            with mock.patch.dict(os.environ, TIDEMARK_TORCH="tide"), mock.patch.object(sys, "version_info", version), \
+                    mock.patch.object(builtins, "__import__", wraps=builtins.__import__) as imported:
+                exec(line, {})  # as Python does at its start
+            self.assertEqual({call.args[0] for call in imported.call_args_list}, {"os", "sys"}, version)
+            self.assertEqual(sys.meta_path, before)
+
+    def test_pth_file_is_silent_in_old_pythons_that_are_installed(self):
+        """Such a Python may share a folder of packages with one that the package is for."""
+        code = "import site, sys; site.addsitedir(sys.argv[1]); print('started')"
+        found = [path for path in map(shutil.which, ("python2.7", "python3.6", "python3.7", "python3.8")) if path
+                 and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0]
+        if not found:
+            self.skipTest("no old Python is installed")
+        for path in found:
+            done = subprocess.run([path, "-c", code, str(PTH.parent)], capture_output=True, check=False,
+                                  env={**os.environ, "TIDEMARK_TORCH": "tide", "PYTHONDONTWRITEBYTECODE": "1"})
+            self.assertEqual((done.stdout.strip(), done.stderr), (b"started", b""), path)
 
     def test_arming_twice_is_arming_once(self):
         if "torch" in sys.modules:

@@ -5,6 +5,7 @@ import concurrent.futures
 import ctypes
 import os
 import pathlib
+import pickle
 import shutil
 import tempfile
 import threading
@@ -51,11 +52,11 @@ class Settings(unittest.TestCase):
 
     def test_settings_that_only_torch_knows_are_dropped_with_a_warning(self):
         os.environ["PYTORCH_ALLOC_CONF"] = "pinned_max_cached_size_mb:64,max_split_size_mb:64,brand_new:[1:2,3:4]"
-        with self.assertWarnsRegex(RuntimeWarning, "PYTORCH_ALLOC_CONF .*: pinned_max_cached_size_mb, brand_new"):
-            self.assertEqual(self.text(), "max_split_size_mb:64,policy:tide")
+        with self.assertWarnsRegex(RuntimeWarning, "PYTORCH_ALLOC_CONF .*: brand_new$"):
+            self.assertEqual(self.text(), "pinned_max_cached_size_mb:64,max_split_size_mb:64,policy:tide")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            self.assertEqual(self.text(), "max_split_size_mb:64,policy:tide")
+            self.assertEqual(self.text(), "pinned_max_cached_size_mb:64,max_split_size_mb:64,policy:tide")
 
     def test_what_ours_do_not_know_and_wrong_values_are_errors(self):
         with self.assertRaisesRegex(ValueError, "no option .brand_new"):
@@ -200,6 +201,27 @@ class Finding(unittest.TestCase):
     def test_no_compiler_is_said(self):
         with mock.patch.object(build, "compiler", lambda: None), self.assertRaisesRegex(library.NotFound, "compiler"):
             build.shim(None, pathlib.Path("x"))
+
+
+class Snapshots(unittest.TestCase):
+    def taken(self, pool):
+        """What a file of a pool has of a snapshot with entries and segments of two pools."""
+        entries = [{"action": "alloc", "size": 1, "pool_id": (0, 0)}, {"action": "oom", "size": 2, "pool_id": (0, 4)},
+                   {"action": "user_defined"}, {"action": "free_completed", "size": 3}]
+        data = {"segments": [{"segment_pool_id": (0, 0)}, {"segment_pool_id": (0, 4)}], "device_traces": [entries, []]}
+        torch = mock.Mock()
+        torch.cuda.memory._snapshot.return_value = data
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict("sys.modules", torch=torch), \
+                mock.patch.object(tidemark.torch, "_installed", mock.Mock(way="off")):
+            path = tidemark.torch.snapshot(os.path.join(folder, "run.pickle"), pool)
+            found = pickle.loads(path.read_bytes())
+        return ([tuple(each["segment_pool_id"]) for each in found["segments"]],
+                [[entry.get("size", 0) for entry in track] for track in found["device_traces"]])
+
+    def test_a_file_can_show_one_pool(self):
+        self.assertEqual(self.taken(None), ([(0, 0), (0, 4)], [[1, 2, 0, 3], []]))
+        self.assertEqual(self.taken(mock.Mock(id=(0, 4))), ([(0, 4)], [[2, 0], []]))
+        self.assertEqual(self.taken((0, 0)), ([(0, 0)], [[1, 0], []]))
 
 
 class Reports(unittest.TestCase):

@@ -10,7 +10,7 @@ import re
 import subprocess
 import tempfile
 
-from . import abi, library
+from . import abi, files, library
 from .stacks import Trace
 
 NAME_MOST = 100  # letters of a name
@@ -34,7 +34,7 @@ def ask(trace: Trace, name: str, verb: str, *words: str) -> bytes:
     program = str(find())
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, _file_name(name))
-        with open(path, "wb", buffering=0) as file:
+        with open(files.open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb", buffering=0) as file:
             sink = trace.library.tide_sink_file(file.fileno())
             trace.library.tide_trace_write(trace.pointer, abi.NATIVE, ctypes.byref(sink))
         done = subprocess.run([program, verb, os.path.basename(path), *words], cwd=folder, stdin=subprocess.DEVNULL,

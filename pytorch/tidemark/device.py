@@ -149,8 +149,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tide_device_done": (Status, [c_void_p, c_char_p, c_void_p]),
     "tide_device_observe_pressure": (Status, [c_void_p, OnPressure, c_void_p, POINTER(c_uint64)]),
     "tide_device_detach": (Status, [c_void_p, c_uint64]),
-    "tide_device_memo_save": (Status, [c_void_p, c_char_p]),
-    "tide_device_memo_load": (Status, [c_void_p, c_char_p]),
+    "tide_device_reserve": (Status, [c_void_p, c_void_p, c_uint64]),
     "tide_device_join": (Status, [c_void_p, POINTER(QuotaOptions)]),
     "tide_device_leave": (None, [c_void_p]),
     "tide_device_range_new": (Status, [c_void_p, c_uint64, POINTER(c_void_p)]),
@@ -411,15 +410,9 @@ class Cache:
         """Calls a function with the wanted bytes, the tag that wants them, and the tag whose limit is in the way."""
         return PressureObserver(self, function)
 
-    # Memos
-
-    def memo_save(self, path: str) -> None:
-        """Writes what this run has needed so far."""
-        self._call("tide_device_memo_save", os.fsencode(path))
-
-    def memo_load(self, path: str) -> None:
-        """Makes memory ahead as a memo says."""
-        self._call("tide_device_memo_load", os.fsencode(path))
+    def reserve(self, stream: Optional[int], size: int) -> None:
+        """Reserves so much more memory for a stream, which stays idle."""
+        self._call("tide_device_reserve", stream, size)
 
     # Ledgers
 

@@ -13,6 +13,8 @@ import shutil
 import subprocess
 from typing import Iterator, Optional
 
+from . import files
+
 PACKAGE = pathlib.Path(__file__).resolve().parent
 TREE = PACKAGE.parent.parent
 CMAKE_OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DTIDEMARK_CHECK=0", "-DTIDEMARK_TESTS=OFF", "-DTIDEMARK_EXAMPLES=OFF"]
@@ -52,7 +54,7 @@ def cmake(build: pathlib.Path, configure: list[str], compile_: list[str]) -> Non
     if shutil.which("cmake") is None:
         raise NotFound(f"cmake was not found, which is needed to build Tidemark in {build}")
     cache = build / "CMakeCache.txt"
-    said = cache.read_text(errors="replace") if cache.exists() else ""
+    said = cache.read_text(errors="replace") if cache.is_file() else ""
     again = ["-UCMAKE_CXX_COMPILER"] if re.search("^CMAKE_CXX_COMPILER:.*NOTFOUND$", said, re.MULTILINE) else []
     for command in (["cmake", "-B", str(build), *again, *configure], ["cmake", "--build", str(build), *compile_]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -63,11 +65,17 @@ def cmake(build: pathlib.Path, configure: list[str], compile_: list[str]) -> Non
 @contextlib.contextmanager
 def _turn(build: pathlib.Path) -> Iterator[None]:
     """One process at a time uses a build folder, where the file system has locks."""
-    build.mkdir(parents=True, exist_ok=True)
-    with open(build / "tidemark.lock", "w", encoding="utf-8") as lock:
+    try:
+        build.mkdir(parents=True, exist_ok=True)
+        lock = files.open_own(build / "tidemark.lock", os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise NotFound(f"Tidemark cannot be built in {build}: {error}") from error
+    try:
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def build_with_cmake(tree: pathlib.Path, name: str) -> pathlib.Path:

@@ -8,7 +8,7 @@ import html
 import os
 from typing import Union
 
-from . import abi, command
+from . import abi, command, files
 from .sizes import size_text
 from .stacks import Trace
 
@@ -36,8 +36,8 @@ class Page:
         self.theme = theme
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
-        """Writes the page to a file, which a browser opens without network."""
-        with open(path, "wb") as file:
+        """Writes the page to a file, which a browser opens without network. An old file is replaced whole, or stays."""
+        with files.saved(path) as file:
             file.write(self.data)
 
     def __repr__(self) -> str:

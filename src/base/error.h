@@ -24,6 +24,29 @@ static inline void tide__error_keep(tide_error* out) {
 }
 void tide__error_restore(const tide_error* error);
 
+// For a call that goes on after a failure, and returns the first one. A later failure writes over the record
+// of the thread, so the record that belongs to the first is kept; until there is one, that from before.
+typedef struct tide__first_failure {
+  tide_status status;
+  tide_error record;
+} tide__first_failure;
+
+static inline void tide__first_failure_begin(tide__first_failure* first) {
+  first->status = TIDE_OK;
+  tide__error_keep(&first->record);
+}
+
+static inline void tide__first_failure_note(tide__first_failure* first, tide_status status) {
+  if (first->status != TIDE_OK || status == TIDE_OK) return;
+  first->status = status;
+  tide__error_keep(&first->record);
+}
+
+static inline tide_status tide__first_failure_end(const tide__first_failure* first) {
+  tide__error_restore(&first->record);
+  return first->status;
+}
+
 #define TIDE_FAIL(status, ...) TIDE_FAIL_NATIVE((status), 0, __VA_ARGS__)
 #define TIDE_FAIL_NATIVE(status, native, ...) \
   ((void)tide_error_set((status), (native), __FILE__, __LINE__, __VA_ARGS__), (status))

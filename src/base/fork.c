@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-enum { HELD_MOST = 4 };
+enum { HELD_MOST = 8 };
 
 static pthread_mutex_t notes_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t notes_once = PTHREAD_ONCE_INIT;

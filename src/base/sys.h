@@ -101,7 +101,10 @@ void tide__sys_unlock_pages(uint64_t address, uint64_t bytes);
 
 // Files that live in memory
 int tide__sys_file_new(const char* name, int* out);
+// Gives a file so many bytes, or so many at least, with their memory. EFBIG: the process may not have such a
+// file; the system would send a signal.
 int tide__sys_file_grow(int file, uint64_t bytes);
+int tide__sys_file_fill(int file, uint64_t bytes);
 // Seals a file, so that no holder of a descriptor can shrink it; and whether a file is sealed. The second
 // function accepts any descriptor and reads nothing from it.
 int tide__sys_file_seal(int file);
@@ -119,6 +122,7 @@ int tide__sys_file_fetch(int process, int file, int* out);
 int tide__sys_file_seek(int file, uint64_t position);
 int tide__sys_file_position(int file, uint64_t* out);
 void tide__sys_file_close(int file);
+int tide__sys_file_put(int file, const void* data, size_t bytes);  // at its position, all of it
 int tide__sys_file_bytes(int file, uint64_t* out);
 int tide__sys_file_read(int file, uint64_t offset, uint64_t* out);
 int tide__sys_file_write(int file, uint64_t offset, uint64_t value);
@@ -143,8 +147,27 @@ void tide__sys_socket_wake(int socket);
 int tide__sys_socket_send(int socket, const void* bytes, size_t count, const int* files, size_t file_count);
 int tide__sys_socket_receive(int socket, void* bytes, size_t count, int* files, size_t file_count);
 
-// Files that processes of one user share by name (sys_folder.c). A folder or file that is a link, belongs to
-// another user (EPERM) or is open to others (EACCES) is refused.
+// Files that a user named (sys_save.c); tide__file_save() writes them. All links to a name are followed, also
+// to a file that does not exist; but not those that another user put into a folder like /tmp (EACCES).
+#define TIDE__SYS_PATH 4096
+int tide__sys_links_follow(const char* path, char out[TIDE__SYS_PATH]);
+typedef struct tide__sys_save {
+  int file;                        // owned; what is written to; -1: none
+  char target[TIDE__SYS_PATH];     // what is replaced
+  char temporary[TIDE__SYS_PATH];  // the name until then; "": a device or a pipe, which is written to
+} tide__sys_save;
+// Opens a device or a pipe, which may wait for a reader. For a file, it only chooses the names.
+int tide__sys_save_find(const char* path, tide__sys_save* out);
+// Makes the file, with owner, group and mode of what it will replace.
+int tide__sys_save_begin(tide__sys_save* save);
+// Closes the file, and replaces the old one.
+int tide__sys_save_end(tide__sys_save* save);
+// Removes an unfinished file.
+void tide__sys_save_drop(tide__sys_save* save);
+
+// Files that the library names itself (sys_folder.c): processes of one user share them by name. A folder or
+// file that is a link, belongs to another user (EPERM) or is open to others (EACCES) is refused, and so is
+// anything but a regular file.
 int tide__sys_folder_open(const char* path, bool makes, int* out);
 // Calls `visit` with each name until it returns false.
 int tide__sys_folder_visit(int folder, bool (*visit)(void* user, const char* name), void* user);
@@ -154,8 +177,7 @@ int tide__sys_page_new(int folder, const char* name, uint64_t bytes, int* out);
 int tide__sys_page_open(int folder, const char* name, int* out);
 // The same for reading and writing; a file that does not exist is made, with no bytes, if `makes` says so.
 int tide__sys_shared_open(int folder, const char* name, bool makes, int* out);
-int tide__sys_page_extend(int file, uint64_t bytes);  // gives it so many bytes at least, with their memory
-int tide__sys_page_age(int file, uint64_t* out_ns);   // since its last change
+int tide__sys_page_age(int file, uint64_t* out_ns);  // since its last change
 // Does it still have a name, and so many bytes?
 bool tide__sys_page_is_whole(int file, uint64_t bytes);
 int tide__sys_page_get(int file, uint64_t offset, void* out, size_t bytes);  // ENODATA: it is too short

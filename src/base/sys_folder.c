@@ -80,34 +80,39 @@ int tide__sys_folder_remove(int folder, const char* name) {
 // ---------------------------------------------------------------------------------------------------
 // Files in them
 
+// The one way to a file by a name that is ours. Opening a pipe must not wait, nor a device do anything.
+static int own_open(int folder, const char* name, int flags, int* out) {
+  const int safely = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  return owner_settle(openat(folder, name, flags | safely, S_IRUSR | S_IWUSR), S_IFREG, out);
+}
+
 // The umask may take rights of the owner away.
 static int page_prepare(int file, uint64_t bytes) {
   if (fchmod(file, S_IRUSR | S_IWUSR) != 0) return errno;
-  return posix_fallocate(file, 0, (off_t)bytes);
+  return tide__sys_file_fill(file, bytes);
 }
 
 int tide__sys_page_new(int folder, const char* name, uint64_t bytes, int* out) {
-  const int file =
-      openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  if (file < 0) return errno;
-  int error = page_prepare(file, bytes);
-  if (error == 0) error = owner_settle(file, S_IFREG, out);
-  else (void)close(file);
-  if (error != 0) (void)unlinkat(folder, name, 0);
+  int file = -1;
+  int error = own_open(folder, name, O_RDWR | O_CREAT | O_EXCL, &file);
+  if (error != 0) return error;
+  error = page_prepare(file, bytes);
+  if (error == 0) {
+    *out = file;
+    return 0;
+  }
+  (void)close(file);
+  (void)unlinkat(folder, name, 0);
   return error;
 }
 
-// O_NONBLOCK: opening a pipe must not wait.
 int tide__sys_page_open(int folder, const char* name, int* out) {
-  return owner_settle(openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), S_IFREG, out);
+  return own_open(folder, name, O_RDONLY, out);
 }
 
 int tide__sys_shared_open(int folder, const char* name, bool makes, int* out) {
-  const int flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (makes ? O_CREAT : 0);
-  return owner_settle(openat(folder, name, flags, S_IRUSR | S_IWUSR), S_IFREG, out);
+  return own_open(folder, name, O_RDWR | (makes ? O_CREAT : 0), out);
 }
-
-int tide__sys_page_extend(int file, uint64_t bytes) { return posix_fallocate(file, 0, (off_t)bytes); }
 
 int tide__sys_page_age(int file, uint64_t* out_ns) {
   struct stat found;
@@ -169,7 +174,7 @@ static int temporary_open(const char* folder, int* out) {
 int tide__sys_temporary_new(const char* folder, uint64_t bytes, int* out) {
   int file = -1;
   int error = temporary_open(folder, &file);
-  if (error == 0) error = posix_fallocate(file, 0, (off_t)bytes);
+  if (error == 0) error = tide__sys_file_fill(file, bytes);
   if (error == 0) {
     *out = file;
     return 0;

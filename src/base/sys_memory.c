@@ -232,11 +232,18 @@ bool tide__sys_file_is_sealed(int file) {
   return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
+static bool is_above_limit(uint64_t bytes) {
+  struct rlimit limit;
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur;
+}
+
 int tide__sys_file_grow(int file, uint64_t bytes) {
-  struct rlimit limit;  // beyond it the system would send a signal
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
-    return EFBIG;
+  if (is_above_limit(bytes)) return EFBIG;
   return ftruncate(file, (off_t)bytes) == 0 ? 0 : errno;
+}
+
+int tide__sys_file_fill(int file, uint64_t bytes) {
+  return is_above_limit(bytes) ? EFBIG : posix_fallocate(file, 0, (off_t)bytes);
 }
 
 int tide__sys_file_punch(int file, uint64_t offset, uint64_t bytes) {
@@ -279,6 +286,17 @@ int tide__sys_file_position(int file, uint64_t* out) {
 }
 
 void tide__sys_file_close(int file) { (void)close(file); }
+
+int tide__sys_file_put(int file, const void* data, size_t bytes) {
+  for (const char* at = data; bytes > 0;) {
+    const ssize_t count = write(file, at, bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno;
+    at += count;
+    bytes -= (size_t)count;
+  }
+  return 0;
+}
 
 int tide__sys_file_bytes(int file, uint64_t* out) {
   struct stat about;

@@ -33,6 +33,16 @@ void tide__askers_leave_locked(tide__askers* askers, tide__asker* asker) {
   if (askers->waits > 0) tide__signal_all(&askers->left);
 }
 
+void tide__askers_inherit_locked(tide__askers* askers) {
+  const uint64_t thread = tide__thread_number();
+  askers->waits = 0;
+  for (tide__link* it = askers->list.next; it != &askers->list;) {
+    tide__asker* const asker = TIDE_OWNER(it, tide__asker, link);
+    it = it->next;
+    if (asker->thread != thread) tide__list_unlink(&asker->link);
+  }
+}
+
 static bool thread_is_asking(const tide__askers* askers) {
   const uint64_t thread = tide__thread_number();
   TIDE_LIST_EACH(it, &askers->list) {

@@ -32,6 +32,9 @@ void tide__askers_fini(tide__askers* askers);
 void tide__askers_enter_locked(tide__askers* askers, tide__asker* asker);
 void tide__askers_leave_locked(tide__askers* askers, tide__asker* asker);
 
+// Removes the askers of all other threads, which do not exist in a child of fork().
+void tide__askers_inherit_locked(tide__askers* askers);
+
 // Waits until all askers on the list now have left. Returns at once if the calling thread is on the list: two
 // filters that close each other's scopes would wait for each other.
 void tide__askers_wait_locked(tide__askers* askers, tide__mutex* mutex) TIDE_REQUIRES(mutex);

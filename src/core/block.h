@@ -24,7 +24,6 @@ typedef enum tide__block_state {
   TIDE__BLOCK_LENT,       // at home: its memory is a piece of a block in a view or a range
   TIDE__BLOCK_VACANT,     // in a view or a range: addresses that no block uses
   TIDE__BLOCK_COMMITTED,  // in a range: handed out, but not in the map
-  TIDE__BLOCK_AHEAD,      // at home: memory that was made before a request needed it, in no free index
   TIDE__BLOCK_BUSY        // claimed by one thread that grows or shrinks the segment
 } tide__block_state;
 

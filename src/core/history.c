@@ -27,11 +27,11 @@ tide_status tide__history_init(tide__history* history, tide_machine* machine, co
   history->device = 0;
   tide__store_relaxed(&history->level, TIDE_HISTORY_NEVER);
   tide__store_relaxed(&history->skips, 0);
-  tide__store_relaxed(&history->next_number, 0);
   tide__ring_init(&history->ring, heap);
   tide__observers_init(&history->observers, word, observed_bit);
   tide__mutex_init(&history->lock, TIDE__RANK_HISTORY);
   history->options = (tide_history_options){ .is_on = false };
+  history->next_number = history->latest_ns = 0;
   history->next_turn = history->told_turns = 0;
   tide__signal_init(&history->turn_passed);
   history->names = NULL;
@@ -136,16 +136,14 @@ static bool action_has_turn(uint32_t action) {
   return action >= TIDE_ACTION_SEGMENT_ALLOC && action <= TIDE_ACTION_SEGMENT_UNMAP;
 }
 
-// Numbers an entry for observers. Of entries about segments the numbers and the turns have one order.
+// Numbers an entry for observers. Numbers, turns and times have one order.
 static void entry_number(tide__history* history, untold_entry* out) {
-  if (!action_has_turn(out->entry.action)) {
-    out->number = tide__add_relaxed(&history->next_number, 1);
-    out->turn = NO_TURN;
-    return;
-  }
+  const bool has_turn = action_has_turn(out->entry.action);
   tide__mutex_lock(&history->lock);
-  out->number = tide__add_relaxed(&history->next_number, 1);
-  out->turn = history->next_turn++;
+  out->number = history->next_number++;
+  out->turn = has_turn ? history->next_turn++ : NO_TURN;
+  history->latest_ns = tide__max(history->latest_ns, out->entry.time_ns);
+  out->entry.time_ns = history->latest_ns;
   tide__mutex_unlock(&history->lock);
 }
 

@@ -10,7 +10,8 @@
 //
 // What observers may rely on:
 // - An entry gets its number while its thread holds the lock of what changes. Sorted by number, entries are
-//   in the order in which things happened.
+//   in the order in which things happened. Their times do not go back: a thread reads the clock before its
+//   first lock, so an entry that was overtaken since then gets the time of the latest before it.
 // - A thread tells its own entries in order. Entries of two threads may be told in either order.
 // - Entries about segments also have a turn: each is told when all before it were told, over all threads.
 // - The end of memory is told before the machine takes it: tide__history_report() and tide__history_tell()
@@ -40,15 +41,16 @@ typedef struct tide__history {
   uint8_t device;          // of entries that belong to no block
   tide__atomic_u32 level;
   tide__atomic_u32 skips;
-  tide__atomic_u64 next_number;  // of the next entry that observers are told about
-  tide_intern* names;            // owned
+  tide_intern* names;  // owned
   tide__ring ring;
   tide__observers observers;
 
   tide__mutex lock;  // guards all below
   tide_history_options options;
-  uint64_t next_turn;   // of the next entry about a segment
-  uint64_t told_turns;  // [H1] told_turns <= next_turn; the entry with turn told_turns may be told now
+  uint64_t next_number;  // of the next entry that observers are told about
+  uint64_t latest_ns;    // the time of the one before
+  uint64_t next_turn;    // of the next entry about a segment
+  uint64_t told_turns;   // [H1] told_turns <= next_turn; the entry with turn told_turns may be told now
   tide__signal turn_passed;
 } tide__history;
 

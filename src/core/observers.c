@@ -28,6 +28,12 @@ void tide__observers_fini(tide__observers* observers) {
   tide__mutex_fini(&observers->lock);
 }
 
+void tide__observers_inherit_locked(tide__observers* observers) {
+  for (int kind = 0; kind < TIDE__OBSERVER_KINDS; kind++) {
+    tide__askers_inherit_locked(&observers->lists[kind].callers);
+  }
+}
+
 static void observed_set_locked(tide__observers* observers) {
   const tide__observer_list* const lists = observers->lists;
   const bool is_observed = lists[TIDE__OBSERVE_TRACE].count + lists[TIDE__OBSERVE_ENTRIES].count > 0;

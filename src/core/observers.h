@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Observers and callbacks of one allocator: a list for each kind, in the order they were attached. They are
-// called with no lock held, so they may call the allocator, and attach and detach observers. Detaching waits
-// until no other thread is inside an observer of that kind, so that its data may be freed afterwards. A
-// thread that is inside an observer itself does not wait: two of them could wait for each other.
+// Observers and callbacks of one allocator, or of all: a list for each kind, in the order they were attached.
+// They are called with no lock held, so they may call the allocator, and attach and detach observers.
+// Detaching waits until no other thread is inside an observer of that kind, so that its data may be freed
+// afterwards. A thread that is inside an observer itself does not wait: two could wait for each other.
 #ifndef TIDEMARK_SRC_CORE_OBSERVERS_H
 #define TIDEMARK_SRC_CORE_OBSERVERS_H
 
@@ -54,6 +54,10 @@ tide_status tide__observers_attach(tide__observers* observers, const char* call,
                                    tide__observer_fn function, void* user, tide_observer* out);
 // Errors: TIDE_ERR_HANDLE if it is not attached. With no lock held.
 tide_status tide__observers_detach(tide__observers* observers, const char* call, tide_observer observer);
+
+// Forgets the threads that are inside observers, except the calling one: they do not exist in a child of
+// fork(). With the lock held since before the fork.
+void tide__observers_inherit_locked(tide__observers* observers);
 
 // Is the calling thread inside an observer, of any allocator?
 bool tide__observers_are_around(void);

@@ -15,7 +15,9 @@ typedef struct snapshot {
   tide_trace* trace;                    // borrowed
   tide__carry names;
   tide__carried pools;
-  tide_status status;  // of what a visitor did
+  const tide_pool* only;  // borrowed; NULL: all pools
+  bool is_skipping;       // the blocks of a segment of another pool
+  tide_status status;     // of what a visitor did
 } snapshot;
 
 // ---------------------------------------------------------------------------------------------------
@@ -97,21 +99,31 @@ static tide_status block_carry(snapshot* s, const tide_block_info* from) {
 // ---------------------------------------------------------------------------------------------------
 // Visitors
 
+static bool is_shown(const snapshot* s, tide_pool pool) { return s->only == NULL || *s->only == pool; }
+
+static bool entry_is_shown(const snapshot* s, const tide_trace_entry* entry) {
+  const bool has_memory = entry->action != TIDE_ACTION_SNAPSHOT && entry->action != TIDE_ACTION_USER_DEFINED;
+  return !has_memory || is_shown(s, entry->pool);
+}
+
 static bool on_entries(void* user, const tide_trace_entry* entries, size_t count) {
   snapshot* const s = user;
-  for (size_t i = 0; i < count && s->status == TIDE_OK; i++) s->status = entry_carry(s, &entries[i]);
+  for (size_t i = 0; i < count && s->status == TIDE_OK; i++) {
+    if (entry_is_shown(s, &entries[i])) s->status = entry_carry(s, &entries[i]);
+  }
   return s->status == TIDE_OK;
 }
 
 static bool on_segment(void* user, const tide_segment_info* segment) {
   snapshot* const s = user;
-  s->status = segment_carry(s, segment);
+  s->is_skipping = !is_shown(s, segment->pool);
+  if (!s->is_skipping) s->status = segment_carry(s, segment);
   return s->status == TIDE_OK;
 }
 
 static bool on_block(void* user, const tide_block_info* block) {
   snapshot* const s = user;
-  s->status = block_carry(s, block);
+  if (!s->is_skipping) s->status = block_carry(s, block);
   return s->status == TIDE_OK;
 }
 
@@ -128,7 +140,7 @@ static tide_status snapshot_fill(snapshot* s, bool has_entries) {
   TIDE_TRY(tide_trace_add_device(s->trace, source->device));
   if (has_entries) TIDE_TRY(tide__ring_visit(&source->history->ring, on_entries, s));
   TIDE_TRY(s->status);
-  TIDE_TRY(source->visit(source->owner, &visitor));
+  TIDE_TRY(source->visit(source->owner, s->only, &visitor));
   TIDE_TRY(s->status);
   const bool has_settings = source->settings != NULL && about.settings == 0;
   if (has_settings) TIDE_TRY(source->settings(source->owner, s->names.to, &about.settings));
@@ -142,6 +154,7 @@ tide_status tide__snapshot_take(const tide__snapshot_source* source, const tide_
   if (options != NULL) TIDE_TRY(tide__sized_read(source->call, options, &whole, sizeof whole));
   snapshot s = { .source = source,
                  .trace = trace,
+                 .only = whole.pool,
                  .names = { .heap = source->heap,
                             .from = source->history->names,
                             .to = tide_trace_names(trace),

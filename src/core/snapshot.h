@@ -18,7 +18,8 @@ typedef struct tide__snapshot_source {
   uint8_t device;          // its number in the trace
   tide_pool last_pool;     // the highest number of a pool so far
   void* owner;             // the allocator, for the functions below
-  tide_status (*visit)(void* owner, const tide_device_visitor* visitor);
+  // Visits all segments, or at least those of one pool, which must exist; NULL: all.
+  tide_status (*visit)(void* owner, const tide_pool* pool, const tide_device_visitor* visitor);
   // (optional) The label of a pool. Pools without one appear in the trace as { 0, their number }.
   bool (*label)(void* owner, tide_pool pool, tide_pool_label* out);
   // (optional) Adds the options of the allocator as a value; called if the trace has no settings yet.
@@ -27,8 +28,8 @@ typedef struct tide__snapshot_source {
 
 // NULL options mean the defaults. The history is taken first, so segments may be newer while other threads
 // work.
-// Errors: TIDE_ERR_ARGUMENT for a struct of a wrong size; TIDE_ERR_NO_MEMORY, which leaves a part of the
-//         snapshot in the trace.
+// Errors: TIDE_ERR_ARGUMENT for a struct of a wrong size; those of `visit`, and TIDE_ERR_NO_MEMORY, which
+//         leave a part of the snapshot in the trace.
 tide_status tide__snapshot_take(const tide__snapshot_source* source, const tide_snapshot_options* options,
                                 tide_trace* trace);
 

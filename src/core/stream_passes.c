@@ -45,16 +45,8 @@ typedef struct pass_run {
   bool waits;       // for what is not done
   bool is_joining;  // where another thread is at work, its end is waited for
   bool has_passed;
-  tide_status first;   // failure
-  tide_error* record;  // borrowed; of it, or the one before the pass
+  tide__first_failure* failure;  // borrowed
 } pass_run;
-
-// Later failures write over the record of the thread.
-static void run_note(pass_run* run, tide_status status) {
-  if (run->first != TIDE_OK || status == TIDE_OK) return;
-  run->first = status;
-  tide__error_keep(run->record);
-}
 
 // Is one event enough, and has it passed?
 static bool run_is_over(const pass_run* run) {
@@ -114,7 +106,7 @@ static bool wait_is_done(pass_run* run, tide__wait* wait) {
     status = tide_machine_device_synchronize(run->w->machine, wait->device);
     is_done = status == TIDE_OK;
   }
-  run_note(run, status);
+  tide__first_failure_note(run->failure, status);
   if (status != TIDE_OK) tide__waits_failed(run->w, wait->waiter, TIDE__WAITS_ASK_FAILED);
   return is_done;
 }
@@ -293,7 +285,7 @@ static tide_status deferred_prepare(const pass_run* run, tide__waiter* waiter) {
 static void deferred_retry(pass_run* run, tide__waiter* waiter) {
   tide__stream_waits* const w = run->w;
   const tide_status status = deferred_prepare(run, waiter);
-  if (status != TIDE_ERR_CAPTURE) run_note(run, status);
+  if (status != TIDE_ERR_CAPTURE) tide__first_failure_note(run->failure, status);
   waiter->next = NULL;
   if (status == TIDE_OK && waiter->waits == NULL) {
     tide__waiters_end(w, waiter, 1, run->how->call);
@@ -371,18 +363,17 @@ void tide__waits_end_deferred(tide__stream_waits* w, bool (*is_over)(tide__waite
 // Passes
 
 tide_status tide__waits_run(tide__stream_waits* w, const tide__waits_pass* pass, bool* out_passed) {
-  tide_error record;  // not in `run`, which is set to 0
-  pass_run run = { .w = w, .how = pass, .is_joining = pass->mode != TIDE__WAITS_POLL, .record = &record };
+  tide__first_failure failure;  // not in `run`, which is set to 0
+  pass_run run = { .w = w, .how = pass, .is_joining = pass->mode != TIDE__WAITS_POLL, .failure = &failure };
   run.waits = pass->mode == TIDE__WAITS_FOR_ALL || pass->mode == TIDE__WAITS_FOR_ONE;
   if (out_passed != NULL) *out_passed = false;
   if (tide__waits_is_empty(w)) return TIDE_OK;
-  tide__error_keep(&record);
+  tide__first_failure_begin(&failure);
   const tide__relaxed relaxed = tide__relax_or_not(w->machine);
   run_deferred(&run);
   run.number = tide__add_seq(&w->passes, 1) + 1;
   run_queues(&run);
   tide__relax_end(&relaxed);
-  tide__error_restore(&record);
   if (out_passed != NULL) *out_passed = run.has_passed;
-  return run.first;
+  return tide__first_failure_end(&failure);
 }

@@ -255,10 +255,12 @@ void tide__waiters_end(tide__stream_waits* w, tide__waiter* list, uint64_t count
 
 tide_status tide__waiter_prepare(tide__stream_waits* w, tide__waiter* waiter, tide__wait** out_at) {
   *out_at = NULL;
-  const tide_status prepared = w->callbacks->prepare != NULL ? w->callbacks->prepare(w->owner, waiter)
-                                                             : TIDE_OK;
-  const tide_status recorded = waiter_record(w, waiter, out_at);
-  return prepared != TIDE_OK ? prepared : recorded;
+  tide__first_failure failure;
+  if (w->callbacks->prepare == NULL) return waiter_record(w, waiter, out_at);
+  tide__first_failure_begin(&failure);
+  tide__first_failure_note(&failure, w->callbacks->prepare(w->owner, waiter));
+  tide__first_failure_note(&failure, waiter_record(w, waiter, out_at));
+  return tide__first_failure_end(&failure);
 }
 
 void tide__waits_begin(tide__stream_waits* w, tide__waiter* waiter, void* call) {

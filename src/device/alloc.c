@@ -162,61 +162,6 @@ static tide_status request_serve_external(tide__request* request, tide_block* ou
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Without a cache
-
-// The record of uncached memory has no segment. It is noted like a small block, because any number of them
-// can begin in one tile of the map.
-static tide_status uncached_note(tide_device_cache* device, void* address, size_t bytes, tide_block* out) {
-  TIDE_TRY(tide__map_cover(&device->map, tide__address(address), 1, true));
-  tide__block* const block = tide__slots_take(&device->blocks);
-  TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a block");
-  block->address = tide__address(address);
-  block->bytes = bytes;
-  tide__store_relaxed(&block->requested_bytes, bytes);
-  block->segment = NULL;
-  tide__store_relaxed(&block->lane, NULL);
-  block->uses = NULL;
-  block->state = TIDE__BLOCK_ALLOCATED;
-  block->is_small = true;
-  const uint64_t handle = tide__slots_publish(&device->blocks, block);
-  tide__map_set(&device->map, block->address, true, block->slot.index);
-  *out = (tide_block){ address, handle };
-  return TIDE_OK;
-}
-
-static tide_status uncached_alloc(tide_device_cache* device, size_t bytes, tide_block* out) {
-  void* address = NULL;
-  tide__stray* stray = NULL;
-  TIDE_TRY(tide__stray_new(device, &stray));
-  tide_status status = tide_machine_raw_alloc(device->machine, device->index, bytes, &address);
-  if (status == TIDE_OK) {
-    status = uncached_note(device, address, bytes, out);
-    if (status != TIDE_OK) {
-      tide__stray_give(device, stray, address);
-      return status;
-    }
-  }
-  tide__stray_free(device, stray);
-  return status;
-}
-
-static tide_status uncached_release(tide_device_cache* device, tide__block* block) {
-  void* const address = tide__pointer(block->address);
-  tide_status status = TIDE_OK;
-  tide__map_clear(&device->map, block->address, true);  // before another thread gets the same address
-  if (!device->waits_on_release) status = tide_machine_device_synchronize(device->machine, device->index);
-  if (status == TIDE_OK) status = tide_machine_raw_release(device->machine, device->index, address);
-  if (status != TIDE_OK) {  // it stays the caller's, under the handle it had
-    (void)tide__slots_unclaim(&device->blocks, block);
-    tide__map_set(&device->map, block->address, true, block->slot.index);
-    return status;
-  }
-  block->state = TIDE__BLOCK_SPARE;
-  tide__slots_give(&device->blocks, block);
-  return TIDE_OK;
-}
-
-// ---------------------------------------------------------------------------------------------------
 // Calls
 
 static tide_status audit_all(tide_device_cache* device, tide_status status) {
@@ -245,7 +190,7 @@ __attribute__((noinline)) static tide_status alloc_any(tide_device_cache* device
                "device_alloc: %zu bytes; Tried to allocate more than 1EB memory", bytes);
   const uint32_t detours = tide__load_relaxed(&device->detours);
   if ((detours & TIDE__IS_INHERITED) != 0) return tide__inherited_refuse("device_alloc");
-  if ((detours & TIDE__IS_UNCACHED) != 0) return uncached_alloc(device, bytes, out);
+  if ((detours & TIDE__IS_UNCACHED) != 0) return tide__uncached_alloc(device, bytes, out);
   tide__request request;
   request_init(&request, device, stream, bytes);
   const tide_status status = request_serve(&request, out);
@@ -296,7 +241,7 @@ __attribute__((noinline)) static tide_status record_take_back(tide_device_cache*
   if ((detours & TIDE__IS_INHERITED) != 0) return TIDE_OK;
   if (lane == NULL) {
     const bool is_mine = tide__slots_claim(&device->blocks, block.handle) != NULL;
-    return is_mine ? uncached_release(device, record) : release_refused(block.address);
+    return is_mine ? tide__uncached_release(device, record) : release_refused(block.address);
   }
   tide__call_context context = { 0 };
   if ((detours & TIDE__RECORDS) != 0) context = tide__context_now(device, TIDE_HISTORY_ALL);
@@ -476,4 +421,58 @@ tide_status tide_device_poll(tide_device_cache* device) {
   const tide_status status = tide__timeline_poll(device, &context);
   tell(device);
   return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// At an address
+
+// Takes the part of an idle block of the request's kind that begins at an address; NULL if it is not idle, or
+// too small.
+static tide__block* idle_take_at_locked(const tide__request* request, uint64_t address) {
+  TIDE_LIST_EACH(it, &request->lane->segments) {
+    const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    if (address < segment->address || address - segment->address >= segment->bytes) continue;
+    if (segment->is_small != (request->kind == TIDE__SMALL)) continue;
+    tide__block* block = segment->head;
+    while (block != NULL && tide__block_end(block) <= address) block = block->next;
+    const bool is_idle = block != NULL && block->state == TIDE__BLOCK_FREE && block->address <= address;
+    if (!is_idle || tide__block_end(block) - address < request->rounded) return NULL;
+    const bool is_exact = block->address == address && block->bytes == request->rounded;
+    const bool may_split = !tide__load_relaxed(&request->pool->no_split);
+    return is_exact || may_split ? tide__block_take_from_locked(block, address) : NULL;
+  }
+  return NULL;
+}
+
+static tide_status request_serve_at(tide__request* request, uint64_t address, tide_block* out) {
+  TIDE_TRY(request_begin(request, false));
+  if (request->device->has_tcaches) (void)tide__tcache_flush_lane(request->device, request->lane);
+  tide__tally* const tally = tide__lane_open(request->device, request->lane);
+  if (tally == NULL) return TIDE_ERR_NO_MEMORY;
+  tide__block* const block = idle_take_at_locked(request, address);
+  bool is_found = block != NULL;
+  const bool is_ready = is_found && block_is_ready_locked(request, block);
+  if (is_ready) (void)tide__block_commit_locked(request, block, block->bytes > request->rounded, tally, out);
+  tide__lane_shut(request->device, request->lane, tally);
+  if (is_found && !is_ready) TIDE_TRY(request_prepare(request, block, out, &is_found));
+  TIDE_REQUIRE(is_found, TIDE_ERR_NO_MEMORY, "device_alloc_at: %#llx is not idle on this stream",
+               (unsigned long long)address);
+  return TIDE_OK;
+}
+
+tide_status tide_device_alloc_at(tide_device_cache* device, tide_stream stream, size_t bytes, void* address,
+                                 tide_block* out) {
+  TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_alloc_at: no device or out");
+  *out = (tide_block){ NULL, 0 };
+  TIDE_REQUIRE(bytes > 0 && bytes < TIDE__MAX_REQUEST, TIDE_ERR_ARGUMENT, "device_alloc_at: %zu bytes",
+               bytes);
+  TIDE_REQUIRE(address != NULL && tide__is_aligned(tide__address(address), TIDE__GRAIN), TIDE_ERR_ARGUMENT,
+               "device_alloc_at: %p is no multiple of %llu", address, (unsigned long long)TIDE__GRAIN);
+  TIDE__REQUIRE_OWN(device, "device_alloc_at");
+  tide__request request;
+  request_init(&request, device, stream, bytes);
+  const tide_status status = request_serve_at(&request, tide__address(address), out);
+  if (request.visited != NULL) tide__pool_leave(device, request.visited);
+  tell(device);
+  return audit(device, status);
 }

@@ -167,37 +167,11 @@ typedef struct tide__home {
   size_t idle_capacity;
   uint32_t odd_count;  // of its handles; under the lane's lock, like
   tide__sizes* sizes;  // owned; NULL: of small blocks, or of an external stream
-  tide__block* ahead;  // memory that was made ahead, in whole handles; NULL: none; with the gate and the lock
   // Blocks that became idle, or are idle no more, since the last survey. Under the lane's lock.
   bool is_noting;  // since a survey; until there were too many, so that the next one looks at all blocks
   uint16_t noted_count;
   tide__block* noted[TIDE__NOTED_MOST];
 } tide__home;
-
-// Memory that is made before a request needs it, by a helper thread or, on the dry machine, at the end of the
-// request that grew: see tide/ahead.c. Touched with the gate, but for the last four.
-typedef struct tide__ahead_memory {
-  uint64_t bytes;                   // in all homes
-  struct tide__segment* home;       // that grew last; NULL: there is nothing to do
-  uint64_t handle_bytes;            // that its growth chose
-  struct tide__segment* late_home;  // where handles of views are not mapped yet; NULL: nowhere
-  uint64_t late_from;               // from this address
-  uint64_t late_to;                 // to this one
-  uint64_t most_reserved;      // nothing is made above it, because memory was short there; 0: it never was
-  struct tide__segment* view;  // that is being made; NULL: none
-  size_t view_filled;          // its handles that are mapped
-  size_t view_count;           // of views that no request has used yet, with that one
-  bool is_view_due;            // the memo may have views that can be made now
-  struct tide__memo* memo;     // owned; what the last run had; NULL: unknown, or over
-  bool is_modelled;            // the machine is dry: requests do the work of the helper
-  bool is_threadless;          // there is no thread for it
-  bool is_running;             // there is one
-  pthread_t thread;
-  tide__atomic_u32 is_urgent;  // it has work for the memo: then it need not wait for a pause of growth
-  tide__atomic_u32 calls;      // how often it was called
-  tide__atomic_u32 is_asleep;  // it must be woken when it is called
-  tide__atomic_u32 is_ending;
-} tide__ahead_memory;
 
 // A range of addresses that is reserved for views; key: its bytes, tie: where it begins.
 typedef struct tide__addresses {
@@ -216,7 +190,7 @@ typedef struct tide__view_place {
 // The part of a segment that is a view: handles mapped one after another, in any order.
 typedef struct tide__view {
   tide__addresses* addresses;  // owned
-  tide__handle** handles;      // owned; NULL where one was given back, or is not mapped yet
+  tide__handle** handles;      // owned; NULL where one was given back
   uint64_t* offsets;           // owned
   tide__view_place* places;    // owned; of each handle
   size_t entry;  // its place in the list of its lane; SIZE_MAX: none; repeated in `places`; with the gate
@@ -225,7 +199,6 @@ typedef struct tide__view {
   uint32_t live;               // blocks in it; under the lane's lock
   bool is_broken;              // a handle is missing, or the view is retired: it serves no more requests
   bool is_retired;             // it is unmapped when its last use has passed; with the gate
-  bool is_ahead;               // it was made ahead, and serves no request yet; likewise
   struct tide__segment* segment;
   tide__link order;   // among the views of the device, or the retired ones of its lane; with the gate
   uint64_t last_use;  // stamp of the last release of a block in it; under the lane's lock
@@ -534,7 +507,7 @@ struct tide_device_cache {
   tide__mutex gate_lock;  // guards the gate
   tide__signal gate_open;
   bool is_gate_taken;
-  uint32_t gate_waiters;       // threads that wait for it, but for the helper
+  uint32_t gate_waiters;       // threads that wait for it, but for those that let others go first
   tide__atomic_u32 paused;     // threads that left the gate for observers: see tide__gate_pause
   tide__atomic_u64 gate_turn;  // how many turns there were
   // Touched by the thread that has the gate.
@@ -551,7 +524,6 @@ struct tide_device_cache {
   struct tide__offers* offers;   // owned; NULL before the first
   tide__hash_map kept;           // open descriptors of handles, + 1, by handle: tide_device_share_kept()
   tide__link homes;              // of the policy `tide`, for large blocks, by age
-  tide__ahead_memory ahead;      // of these homes
   tide__survey survey;           // the last one
   tide__spares spares;           // not held by a gathering now: see tide/pieces.h
   uint64_t looks;                // for which surveys were made so far

@@ -50,7 +50,6 @@ static void budget_put(tide_device_cache* device, tide__tag* tag, const tide_bud
 
 tide_status tide_device_budget_set(tide_device_cache* device, const char* tag, const tide_budget* budget) {
   tide_budget whole = TIDE_BUDGET_INIT;
-  tide__call_context context = { 0 };
   tide__tag* record = NULL;
   if (budget != NULL) TIDE_TRY(tide__sized_read("device_budget_set", budget, &whole, sizeof whole));
   TIDE_REQUIRE(whole.guarantee <= whole.limit, TIDE_ERR_ARGUMENT,
@@ -58,8 +57,6 @@ tide_status tide_device_budget_set(tide_device_cache* device, const char* tag, c
                (unsigned long long)whole.guarantee, (unsigned long long)whole.limit);
   TIDE_TRY(record_get(device, "device_budget_set", tag, &record));
   (void)tide__gate_enter(device);
-  if (tide__is_recording(device)) context = tide__context_now(device, TIDE_HISTORY_ALL);
-  (void)tide__policy_give_ahead(device, &context);
   budget_put(device, record, &whole, budget != NULL);
   limit_lowered(device, record);
   tide__gate_leave(device);

@@ -23,7 +23,6 @@ typedef struct findings {
   int64_t segment[3];
   int64_t reserved_bytes[3];
   int64_t parked_bytes[3];
-  int64_t ahead_bytes;
   int64_t committed;  // blocks of ranges
   uint64_t pending;
   uint64_t cached;  // idle blocks that are in magazines
@@ -247,8 +246,7 @@ static void block_count(findings* f, const tide__segment* segment, const tide__b
     findings_add(f->inactive_split, kind, 1);
     findings_add(f->inactive_split_bytes, kind, block->bytes);
   }
-  if (block->state == TIDE__BLOCK_AHEAD) f->ahead_bytes += (int64_t)block->bytes;
-  if (is_free || block->state == TIDE__BLOCK_AHEAD) return;
+  if (is_free) return;
   const bool is_allocated = tide__block_is_handed_out(block);
   if (block->state == TIDE__BLOCK_MAGAZINE && !is_allocated) {
     f->cached++;
@@ -280,22 +278,12 @@ static int home_check_parked(findings* f, const tide__segment* segment) {
   return 0;
 }
 
-// Of a home, at most one block was made ahead, which the home knows.
-static int home_check_ahead(const tide__segment* segment, const tide__block* block) {
-  const bool is_ahead = block->state == TIDE__BLOCK_AHEAD;
-  const bool is_known = segment->home != NULL && segment->home->ahead == block;
-  CHECK(is_ahead == is_known, 2, "the block at %#llx is in state %d", (unsigned long long)block->address,
-        block->state);
-  return 0;
-}
-
 static int segment_check(findings* f, const tide__segment* segment) {
   uint64_t address = segment->address;
   for (const tide__block* block = segment->head; block != NULL; block = block->next) {
     CHECK_ALL(block_check_chain(segment, block, address));
     CHECK_ALL(block_check_map(f, block));
     CHECK_ALL(block_check_expandable(segment, block));
-    CHECK_ALL(home_check_ahead(segment, block));
     block_count(f, segment, block);
     address = tide__block_end(block);
   }
@@ -391,9 +379,6 @@ static int rows_check(const findings* f, const tide_device_stats* stats) {
 
 static int stats_check(const findings* f, const tide_device_stats* stats) {
   CHECK_ALL(rows_check(f, stats));
-  CHECK(stats->ahead_bytes.current == f->ahead_bytes && (uint64_t)f->ahead_bytes == f->device->ahead.bytes, 7,
-        "ahead_bytes is %lld and counts %lld", (long long)f->ahead_bytes,
-        (long long)stats->ahead_bytes.current);
   CHECK(f->requested_bytes[0] <= f->active_bytes[0], 6, "more was requested than is active");
   CHECK(f->allocated_bytes[0] <= f->active_bytes[0] &&
             f->active_bytes[0] <= f->reserved_bytes[0] + f->parked_bytes[0],

@@ -167,7 +167,6 @@ tide_status tide_device_close_stream(tide_device_cache* device, tide_stream stre
   (void)tide__gate_enter(device);
   tide__lanes_close(device, stream);
   tide__marks_drain_closed(device);
-  tide__ahead_leave_closed(device);
   tide__tcache_forget_closed(device);
   tide__gate_leave(device);
   return TIDE_OK;
@@ -195,7 +194,6 @@ static tide_status policy_start(tide_device_cache* device, tide_device_options* 
   device->policy = wanted->policy == TIDE_POLICY_TIDE ? &tide__policy_tide : &tide__policy_torch;
   tide__store_relaxed(&device->policy_now, device->policy);
   if (wanted->policy != TIDE_POLICY_TIDE) return TIDE_OK;
-  tide__ahead_init(device);
   return tide__tcache_init(device);
 }
 
@@ -440,7 +438,6 @@ void tide_device_free(tide_device_cache* device) {
   (void)tide__gate_enter(device);
   device->is_leaving = true;
   tide__gate_leave(device);
-  tide__ahead_fini(device);
   const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   if (device_settle(device) != TIDE_OK) error = *tide_last_error();
   memory_tell_end(device);

@@ -15,9 +15,7 @@ static tide_status ask_serve(tide_device_cache* device, const tide_quota_ask* as
   tide__giving giving = { .device = device, .refused_bytes = ask->bytes, .context = context };
   const uint64_t before = tide__load_relaxed(&device->reserved_bytes);
   uint64_t turn = 0;
-  (void)tide__policy_give_ahead(device, context);
-  if (tide__given_since(device, before) >= ask->bytes) return TIDE_OK;
-  TIDE_TRY(tide__reclaim_some(device, ask->bytes - tide__given_since(device, before), context));
+  TIDE_TRY(tide__reclaim_some(device, ask->bytes, context));
   for (tide__giver giver = TIDE__GIVES_EXCESS; giver <= TIDE__GIVES_ALL; giver++) {
     const uint64_t given = tide__given_since(device, before);
     if (given >= ask->bytes) return TIDE_OK;
@@ -80,6 +78,7 @@ tide_status tide_device_join(tide_device_cache* device, const tide_quota_options
   TIDE_REQUIRE(device != NULL && options != NULL, TIDE_ERR_ARGUMENT, "device_join: no device or options");
   TIDE__REQUIRE_OWN(device, "device_join");
   TIDE_TRY(tide__sized_read("device_join", options, &whole, sizeof whole));
+  TIDE_REQUIRE(!tide__observers_are_around(), TIDE_ERR_STATE, "device_join: called inside an observer");
   TIDE_REQUIRE(whole.on_ask == NULL && whole.user == NULL, TIDE_ERR_ARGUMENT,
                "device_join: the cache answers other processes itself; on_ask and user must be NULL");
   whole.on_ask = ask_answer;
@@ -92,7 +91,7 @@ tide_status tide_device_join(tide_device_cache* device, const tide_quota_options
 }
 
 void tide_device_leave(tide_device_cache* device) {
-  if (device == NULL || tide__is_inherited(device)) return;
+  if (device == NULL || tide__is_inherited(device) || tide__observers_are_around()) return;
   tide__membership_change_begin(device);
   tide_quota_leave(tide__membership_end(device));
   tide__membership_change_end(device);

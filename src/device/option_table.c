@@ -16,6 +16,8 @@ const char* const tide__policy_names[TIDE__POLICY_COUNT] = { "torch", "tide" };
 
 static bool is_mibs(uint64_t bytes) { return tide__is_aligned(bytes, TIDE__OPTION_MIB); }
 
+static bool is_limit(uint64_t bytes) { return bytes == TIDE_NO_LIMIT || is_mibs(bytes); }
+
 static bool is_handle(uint64_t bytes) {
   return bytes != 0 && tide__is_aligned(bytes, 2 * TIDE__OPTION_MIB) && bytes <= TIDE__HANDLE_BYTES_MAX;
 }
@@ -26,8 +28,7 @@ static bool is_handle(uint64_t bytes) {
 RANGE(policy, o->policy < TIDE__POLICY_COUNT)
 RANGE(large_segment, is_mibs(o->large_segment_bytes) && o->large_segment_bytes > TIDE__LARGE_SEGMENT_ABOVE &&
                          o->large_segment_bytes <= TIDE__LARGE_SEGMENT_MAX)
-RANGE(max_split, o->max_split_bytes == TIDE_NO_LIMIT ||
-                     (is_mibs(o->max_split_bytes) && o->max_split_bytes >= o->large_segment_bytes))
+RANGE(max_split, is_limit(o->max_split_bytes) && o->max_split_bytes >= o->large_segment_bytes)
 RANGE(non_split_excess,
       o->non_split_excess_bytes == 0 ||
           (is_mibs(o->non_split_excess_bytes) && o->non_split_excess_bytes >= o->large_segment_bytes))
@@ -36,6 +37,8 @@ RANGE(memory_fraction, o->memory_fraction >= 0 && o->memory_fraction <= 1)
 RANGE(register_threads, tide__is_power_of_two(o->pinned_register_threads) &&
                             o->pinned_register_threads <= TIDE__REGISTER_THREADS_MAX)
 RANGE(pinned_reserve, is_mibs(o->pinned_reserve_bytes))
+RANGE(pinned_round, is_limit(o->pinned_round_bytes))
+RANGE(pinned_block, is_limit(o->pinned_block_bytes))
 RANGE(tide_slack, o->tide_slack >= 0 && o->tide_slack <= 1)
 RANGE(tide_wait_slack, o->tide_wait_slack >= 0 && o->tide_wait_slack <= 1)
 RANGE(tide_most_slack, o->tide_most_slack >= 0 && o->tide_most_slack <= 1)
@@ -71,8 +74,8 @@ static bool roundup_is_valid(const tide_device_options* options) {
 #define OPTION_SWITCH(key, name) \
   { key, NULL, OPTION_FIELD(name), TIDE__OPTION_SWITCH, NULL, "True or False, on or off" }
 
-// In the order in which they are printed. An alias is what PyTorch calls it on AMD's devices. `backend` has
-// no field of its own: it reads and prints a constant.
+// In the order in which they are printed. An alias is what PyTorch calls it on AMD's devices. `backend` and
+// the keys that have no effect have no field of their own: they print nothing.
 const tide__option_row tide__option_rows[] = {
   { "policy", NULL, OPTION_FIELD(policy), TIDE__OPTION_POLICY, policy_is_valid,
     "the name of a policy: torch or tide" },
@@ -98,8 +101,15 @@ const tide__option_row tide__option_rows[] = {
     register_threads_is_valid, "a power of two up to 128" },
   { "pinned_reserve_segment_size_mb", NULL, OPTION_FIELD(pinned_reserve_bytes), TIDE__OPTION_MIBS,
     pinned_reserve_is_valid, "whole MiB, at least 1" },
+  { "pinned_max_round_threshold_mb", NULL, OPTION_FIELD(pinned_round_bytes), TIDE__OPTION_LIMIT,
+    pinned_round_is_valid, "whole MiB" },
+  { "pinned_max_cached_size_mb", NULL, OPTION_FIELD(pinned_block_bytes), TIDE__OPTION_LIMIT,
+    pinned_block_is_valid, "whole MiB" },
+  { "pinned_free_catch_all", NULL, OPTION_FIELD(size), TIDE__OPTION_NO_BOOL, NULL, "True or False" },
   { "expandable_segments_reserve", NULL, OPTION_FIELD(address_reserve), TIDE__OPTION_RESERVE,
     reserve_is_valid, "a share of the device's memory above 0, or whole GiB as in 24G" },
+  { "expandable_segments_reserve_by_class", NULL, OPTION_FIELD(size), TIDE__OPTION_NO_LIST, NULL,
+    "a list [class:reserve,class:reserve]" },
   { "tide_slack", NULL, OPTION_FIELD(tide_slack), TIDE__OPTION_REAL, tide_slack_is_valid,
     "a number from 0 to 1" },
   { "tide_wait_slack", NULL, OPTION_FIELD(tide_wait_slack), TIDE__OPTION_REAL, tide_wait_slack_is_valid,
@@ -124,11 +134,23 @@ const tide__option_row tide__option_rows[] = {
   OPTION_SWITCH("rdma_handles", rdma_handles),
   OPTION_SWITCH("fabric_handles", fabric_handles),
   OPTION_SWITCH("pinned_pages", pinned_pages),
-  OPTION_SWITCH("tide_ahead", tide_ahead),
   OPTION_SWITCH("fixes", fixes),
   OPTION_SWITCH("audits", has_audits),
 };
 const size_t tide__option_row_count = sizeof tide__option_rows / sizeof tide__option_rows[0];
+
+// Keys of earlier versions.
+static const struct {
+  const char* key;
+  const char* instead;
+} removed[] = { { "tide_ahead", "tide_device_reserve()" } };
+
+const char* tide__option_instead(const char* key) {
+  for (size_t i = 0; i < sizeof removed / sizeof removed[0]; i++) {
+    if (strcmp(key, removed[i].key) == 0) return removed[i].instead;
+  }
+  return NULL;
+}
 
 const tide__option_row* tide__option_find(const char* key) {
   for (size_t i = 0; i < tide__option_row_count; i++) {

@@ -139,9 +139,10 @@ static bool option_read_backend(option_text* text, void* field) {
   return option_next_word(text, OPTION_MARKS) && option_word_is(text, "native");
 }
 
-static void option_write_backend(const void* field, char* out) {
+// What has no field is never printed, because its text is always the default's.
+static void option_write_nothing(const void* field, char* out) {
   (void)field;
-  (void)snprintf(out, OPTION_VALUE, "native");
+  out[0] = '\0';
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -158,13 +159,17 @@ static void option_write_count(const void* field, char* out) {
   (void)snprintf(out, OPTION_VALUE, "%" PRIu32, *(const uint32_t*)field);
 }
 
+static bool option_read_limit(option_text* text, void* field) {
+  uint64_t mib = 0;
+  if (!option_next_number(text, &mib)) return false;
+  *(uint64_t*)field = tide__min(mib, UINT64_MAX / TIDE__OPTION_MIB) * TIDE__OPTION_MIB;
+  return true;
+}
+
 // Bytes, in whole MiB; more than there can be is the largest multiple. Where 0 bytes stand for something
 // else, only leaving the option out says so.
 static bool option_read_mib(option_text* text, void* field) {
-  uint64_t mib = 0;
-  if (!option_next_number(text, &mib) || mib == 0) return false;
-  *(uint64_t*)field = tide__min(mib, UINT64_MAX / TIDE__OPTION_MIB) * TIDE__OPTION_MIB;
-  return true;
+  return option_read_limit(text, field) && *(uint64_t*)field != 0;
 }
 
 // Rounds up, so that no limit, the default, is told from the largest multiple.
@@ -329,19 +334,43 @@ static void option_write_reserve(const void* field, char* out) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Kinds: keys without effect
+
+static bool option_read_no_bool(option_text* text, void* field) {
+  bool value = false;
+  (void)field;
+  return option_read_bool(text, &value);
+}
+
+// Reserves of addresses by the class of a stream. PyTorch ignores those that it cannot read.
+static bool option_read_no_list(option_text* text, void* field) {
+  (void)field;
+  bool is_good = option_accept(text, '[');
+  while (is_good && !option_accept(text, ']')) {
+    is_good = option_next_word(text, OPTION_MARKS) && option_accept(text, ':') &&
+              option_next_word(text, OPTION_MARKS) && (option_accept(text, ',') || option_peek(text) == ']');
+  }
+  if (!is_good) option_show_next(text);
+  return is_good;
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Kinds
 
 static const option_kind option_kinds[] = {
   [TIDE__OPTION_BOOL] = { option_read_bool, option_write_bool },
   [TIDE__OPTION_SWITCH] = { option_read_switch, option_write_bool },
   [TIDE__OPTION_POLICY] = { option_read_policy, option_write_policy },
-  [TIDE__OPTION_BACKEND] = { option_read_backend, option_write_backend },
+  [TIDE__OPTION_BACKEND] = { option_read_backend, option_write_nothing },
   [TIDE__OPTION_COUNT] = { option_read_count, option_write_count },
   [TIDE__OPTION_MIBS] = { option_read_mib, option_write_mib },
+  [TIDE__OPTION_LIMIT] = { option_read_limit, option_write_mib },
   [TIDE__OPTION_REAL] = { option_read_real, option_write_real },
   [TIDE__OPTION_SHARE] = { option_read_share, option_write_real },
   [TIDE__OPTION_RESERVE] = { option_read_reserve, option_write_reserve },
   [TIDE__OPTION_ROUNDUP] = { option_read_roundup, option_write_roundup },
+  [TIDE__OPTION_NO_BOOL] = { option_read_no_bool, option_write_nothing },
+  [TIDE__OPTION_NO_LIST] = { option_read_no_list, option_write_nothing },
 };
 
 static bool option_read(option_text* text, const tide__option_row* row, tide_device_options* options) {
@@ -380,10 +409,18 @@ static tide_status option_read_value(option_text* text, const tide__option_row* 
   return TIDE_OK;
 }
 
+static tide_status option_refuse_key(const option_text* text) {
+  const char* const instead = tide__option_instead(text->word);
+  if (instead == NULL)
+    return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: there is no option \"%.40s\"", text->source, text->word);
+  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: the option \"%.40s\" was removed; see %s", text->source,
+                   text->word, instead);
+}
+
 static tide_status option_read_entry(option_text* text, bool is_early, tide_device_options* options) {
   const bool is_word = option_next_word(text, OPTION_KEY_END);
   const tide__option_row* row = is_word ? tide__option_find(text->word) : NULL;
-  TIDE_REQUIRE(row != NULL, TIDE_ERR_ARGUMENT, "%s: there is no option \"%.40s\"", text->source, text->word);
+  if (row == NULL) return option_refuse_key(text);
   if (!option_accept(text, ':') && !option_accept(text, '=')) {
     option_show_next(text);
     return option_refuse(text, row, "\":\" after the key");
@@ -492,7 +529,7 @@ size_t tide_device_options_print(const tide_device_options* options, char* text,
 
 // A size that is no whole MiB is wrong because of its bytes: shows those.
 static void option_show_value(const tide__option_row* row, const tide_device_options* options, char* out) {
-  const bool is_mib = row->kind == TIDE__OPTION_MIBS;
+  const bool is_mib = row->kind == TIDE__OPTION_MIBS || row->kind == TIDE__OPTION_LIMIT;
   uint64_t bytes = 0;
   memcpy(&bytes, (const char*)options + row->offset, sizeof bytes);
   if (is_mib) (void)snprintf(out, OPTION_VALUE, "%" PRIu64, bytes);

@@ -11,6 +11,7 @@
 //   non_split_excess_bytes   at least large_segment_bytes, or 0
 //   collect_threshold        0, or between 0 and 1, both excluded
 //   memory_fraction          0 to 1
+//   pinned_round_bytes, pinned_block_bytes  TIDE_NO_LIMIT is possible too
 //   roundup_divisions        each 0 or a power of two
 //   pinned_register_threads  a power of two up to 128
 //   address_reserve          a fraction up to 1e6, or a multiple of 1 GiB below 10^6 GiB; not both

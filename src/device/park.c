@@ -386,7 +386,8 @@ tide_status tide_device_read_parked(tide_device_cache* device, const void* addre
                                     void* destination, const void** out_data) {
   if (out_data != NULL) *out_data = NULL;
   TIDE_TRY(call_check(device, "device_read_parked", NULL));
-  TIDE_REQUIRE(address != NULL && bytes > 0, TIDE_ERR_ARGUMENT, "device_read_parked: no address or no bytes");
+  if (bytes == 0) return TIDE_OK;
+  TIDE_REQUIRE(address != NULL, TIDE_ERR_ARGUMENT, "device_read_parked: no address");
   (void)tide__gate_enter(device);
   const tide_status status = read_at_gate(device, tide__address(address), bytes, destination, out_data);
   tide__gate_leave(device);

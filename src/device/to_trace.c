@@ -82,8 +82,8 @@ static tide_status settings_add(void* owner, tide_intern* names, uint32_t* out) 
 // ---------------------------------------------------------------------------------------------------
 // Calls
 
-static tide_status visit_all(void* owner, const tide_device_visitor* visitor) {
-  return tide_device_visit(owner, visitor);
+static tide_status visit_pools(void* owner, const tide_pool* pool, const tide_device_visitor* visitor) {
+  return pool != NULL ? tide_device_visit_pool(owner, *pool, visitor) : tide_device_visit(owner, visitor);
 }
 
 tide_status tide_device_snapshot(tide_device_cache* device, const tide_snapshot_options* options,
@@ -94,7 +94,7 @@ tide_status tide_device_snapshot(tide_device_cache* device, const tide_snapshot_
                                    .heap = device->heap,
                                    .device = (uint8_t)device->index,
                                    .owner = device,
-                                   .visit = visit_all,
+                                   .visit = visit_pools,
                                    .label = tide__labels_find,
                                    .settings = settings_add };
   tide__mutex_lock(&device->pools_lock);

@@ -128,9 +128,10 @@ tide_status tide__csv_next(tide__csv* csv) {
   const bool is_whole = csv->state == TIDE__CSV_LINE_WHOLE;
   const uint8_t* bytes = NULL;
   TIDE_TRY(tide__input_take(csv->input, length + is_whole, &bytes));
-  if (is_whole && length > 0 && bytes[length - 1] == '\r') length--;
+  const bool is_empty = length == 0;
+  if (!is_empty && bytes[length - 1] == '\r') length--;
   csv->line = (tide__csv_field){ (const char*)bytes, length };
-  if (!is_whole && length == 0) csv->state = TIDE__CSV_END;
+  if (!is_whole && is_empty) csv->state = TIDE__CSV_END;
   if (csv->state == TIDE__CSV_END) return TIDE_OK;
   csv->field_count = tide__csv_split(csv->line, csv->fields);
   if (csv->field_count <= TIDE__CSV_FIELDS) return TIDE_OK;

@@ -26,7 +26,7 @@ typedef struct tide__csv_field {
 
 typedef enum tide__csv_state {
   TIDE__CSV_LINE_WHOLE = 0,
-  TIDE__CSV_LINE_CUT = 1,  // the last line, without a newline: some of it may be missing
+  TIDE__CSV_LINE_CUT = 1,  // the last line, without a newline: in a log, some of it may be missing
   TIDE__CSV_END = 2
 } tide__csv_state;
 
@@ -41,7 +41,7 @@ typedef struct tide__csv {
   tide__csv_state state;
 } tide__csv;
 
-// Reads a line and splits it. A carriage return before the newline is part of the newline.
+// Reads a line and splits it. A carriage return at its end belongs to no field.
 // Errors: TIDE_ERR_FORMAT for a line that is too long or has too many fields; any error of the input.
 tide_status tide__csv_next(tide__csv* csv);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "tidemark/format.h"
 
 // Does the file name end with a dot and this ending, and have a stem before them?
@@ -30,30 +31,36 @@ int tide_format_from_path(const char* path) {
   return best;
 }
 
-static tide_status path_fail(const char* call, const char* path) {
-  return TIDE_FAIL_NATIVE(TIDE_ERR_STATE, errno, "%s: %s: %s", call, path, strerror(errno));
-}
-
 tide_status tide_trace_load(const char* path, const tide_read_options* options, tide_trace** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "trace_load: out is NULL");
   *out = NULL;
   TIDE_REQUIRE(path != NULL, TIDE_ERR_ARGUMENT, "trace_load: the path is NULL");
   const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return path_fail("trace_load", path);
+  if (file < 0) return TIDE_FAIL_NATIVE(TIDE_ERR_STATE, errno, "trace_load: %s: %s", path, strerror(errno));
   const tide_source source = tide_source_file(file);
   const tide_status status = tide_trace_read(&source, options, out);
   (void)close(file);
   return status;
 }
 
+typedef struct formatted_trace {
+  const tide_trace* trace;
+  uint32_t format;
+} formatted_trace;
+
+static tide_status formatted_write(void* user, const tide_sink* sink) {
+  const formatted_trace* const formatted = user;
+  return tide_trace_write(formatted->trace, formatted->format, sink);
+}
+
 tide_status tide_trace_save(const tide_trace* trace, const char* path) {
   TIDE_REQUIRE(trace != NULL && path != NULL, TIDE_ERR_ARGUMENT, "trace_save: trace or path is NULL");
   const int format = tide_format_from_path(path);
   TIDE_REQUIRE(format >= 0, TIDE_ERR_ARGUMENT, "trace_save: %s: no format has this ending", path);
-  const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) return path_fail("trace_save", path);
-  const tide_sink sink = tide_sink_file(file);
-  tide_status status = tide_trace_write(trace, (uint32_t)format, &sink);
-  if (close(file) != 0 && status == TIDE_OK) status = path_fail("trace_save", path);
-  return status;
+  formatted_trace formatted = { trace, (uint32_t)format };
+  const tide__file_work work = { .write = formatted_write, .user = &formatted };
+  const tide_status status = tide__file_save(path, &work);
+  if (status == TIDE_OK) return TIDE_OK;
+  const tide_error error = *tide_last_error();
+  return TIDE_FAIL_NATIVE(status, error.native, "trace_save: %s: %s", path, error.text);
 }

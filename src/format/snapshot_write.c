@@ -183,7 +183,7 @@ static void put_field(tide__encoder* e, const tide__field* field, const void* re
   }
 }
 
-static void put_segments(tide__encoder* e) {
+void tide__segments_write(tide__encoder* e) {
   size_t count = 0;
   const tide_trace_segment* const segments = tide_trace_segments(e->trace, &count);
   put_open(e, TIDE_VALUE_LIST);
@@ -200,13 +200,17 @@ static void put_entry(tide__encoder* e, const tide_trace_entry* entry) {
   put_record(e, &tide__entry_fields, &draft, entry->absent, draft.note.extra);
 }
 
+void tide__entries_write(tide__encoder* e, size_t device) {
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(e->trace, device, &count);
+  for (size_t i = 0; i < count && is_well(e); i++) put_entry(e, &entries[i]);
+}
+
 static void put_traces(tide__encoder* e) {
   put_open(e, TIDE_VALUE_LIST);
   for (size_t device = 0; device < tide_trace_device_count(e->trace); device++) {
-    size_t count = 0;
-    const tide_trace_entry* const entries = tide_trace_entries(e->trace, device, &count);
     put_open(e, TIDE_VALUE_LIST);
-    for (size_t i = 0; i < count && is_well(e); i++) put_entry(e, &entries[i]);
+    tide__entries_write(e, device);
     put_close(e, TIDE_VALUE_LIST);
   }
   put_close(e, TIDE_VALUE_LIST);
@@ -215,7 +219,7 @@ static void put_traces(tide__encoder* e) {
 void tide__snapshot_write(tide__encoder* e) {
   const tide_trace_about about = tide_trace_get_about(e->trace);
   if (about.is_segments_only) {
-    put_segments(e);
+    tide__segments_write(e);
     return;
   }
   // A viewer needs both lists. But a snapshot that was read without one of them is written without it.
@@ -223,7 +227,7 @@ void tide__snapshot_write(tide__encoder* e) {
   put_open(e, TIDE_VALUE_DICT);
   if (about.has_segments || is_foreign) {
     put_word(e, TIDE__WORD_SEGMENTS);
-    put_segments(e);
+    tide__segments_write(e);
   }
   if (about.has_entries || is_foreign) {
     put_word(e, TIDE__WORD_DEVICE_TRACES);

@@ -42,5 +42,8 @@ struct tide__encoder {
 
 // Writes the whole snapshot. The output keeps the first failure.
 void tide__snapshot_write(tide__encoder* e);
+// Parts of it: the list of segments; the entries of a device, into a list that is open.
+void tide__segments_write(tide__encoder* e);
+void tide__entries_write(tide__encoder* e, size_t device);
 
 #endif

@@ -32,6 +32,13 @@ void tide_planner_free(tide_planner* planner) {
   tide__heap_release(planner->heap, planner, 1, sizeof *planner);
 }
 
+tide_status tide_planner_trim(tide_planner* planner) {
+  TIDE_REQUIRE(planner != NULL, TIDE_ERR_ARGUMENT, "planner_trim: the planner is NULL");
+  TIDE_REQUIRE(!planner->is_open, TIDE_ERR_STATE, "planner_trim: a run is open");
+  tide__planner_free_idle(planner);
+  return TIDE_OK;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Roles
 
@@ -144,6 +151,15 @@ tide_status tide_planner_disable_outputs(tide_planner* planner) {
 tide_storage* tide_planner_storage(const tide_planner* planner, uint32_t value) {
   if (planner == NULL || value >= planner->graph->value_count) return NULL;
   return &planner->storages[value];
+}
+
+size_t tide_planner_storage_count(const tide_planner* planner) {
+  return planner != NULL ? planner->graph->value_count : 0;
+}
+
+bool tide_planner_is_storage(const tide_planner* planner, const void* pointer) {
+  const uint64_t bytes = tide_planner_storage_count(planner) * sizeof(tide_storage);
+  return planner != NULL && tide__address(pointer) - tide__address(planner->storages) < bytes;
 }
 
 bool tide_planner_is_inside(const tide_planner* planner, const void* address) {

@@ -99,6 +99,8 @@ tide_status tide__planner_own(tide_planner* planner, uint32_t value, uint64_t by
 void tide__planner_disown(tide_planner* planner, uint32_t value);
 // The value lies elsewhere or nowhere now. Memory that the next iteration may read stays.
 void tide__planner_let_go(tide_planner* planner, uint32_t value);
+// Releases what no value of a past run and no output lies in.
+void tide__planner_free_idle(tide_planner* planner);
 void tide__planner_free_memory(tide_planner* planner);
 
 // planner_learn.c: sizes and layouts.

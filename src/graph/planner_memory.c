@@ -205,15 +205,19 @@ void tide__planner_disown(tide_planner* planner, uint32_t value) {
   droppable_remove(planner, value);
 }
 
+static void generations_free(tide_planner* planner, tide__link* list) {
+  while (!tide__list_is_empty(list)) generation_free(planner, generation_of(list->next));
+}
+
+void tide__planner_free_idle(tide_planner* planner) {
+  generations_free(planner, &planner->idle_generations);
+  arena_release(planner, &planner->arena);
+}
+
 void tide__planner_free_memory(tide_planner* planner) {
   for (uint32_t i = 0; planner->holdings != NULL && i < planner->graph->value_count; i++) {
     tide__planner_disown(planner, i);
   }
-  while (!tide__list_is_empty(&planner->generations)) {
-    generation_free(planner, generation_of(planner->generations.next));
-  }
-  while (!tide__list_is_empty(&planner->idle_generations)) {
-    generation_free(planner, generation_of(planner->idle_generations.next));
-  }
-  arena_release(planner, &planner->arena);
+  generations_free(planner, &planner->generations);
+  tide__planner_free_idle(planner);
 }

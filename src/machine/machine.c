@@ -354,14 +354,15 @@ tide_status tide_machine_event_synchronize(tide_machine* machine, tide_event eve
 
 tide_status tide_machine_copy(tide_machine* machine, int device, tide_stream stream, void* destination,
                               const void* source, size_t bytes) {
-  MACHINE_CALL(copy, COPY, device, bytes, destination != NULL && source != NULL && bytes != 0, device, stream,
-               destination, source, bytes);
+  if (machine != NULL && bytes == 0) return TIDE_OK;
+  MACHINE_CALL(copy, COPY, device, bytes, destination != NULL && source != NULL, device, stream, destination,
+               source, bytes);
 }
 
 tide_status tide_machine_fill(tide_machine* machine, int device, tide_stream stream, void* destination,
                               uint8_t value, size_t bytes) {
-  MACHINE_CALL(fill, FILL, device, bytes, destination != NULL && bytes != 0, device, stream, destination,
-               value, bytes);
+  if (machine != NULL && bytes == 0) return TIDE_OK;
+  MACHINE_CALL(fill, FILL, device, bytes, destination != NULL, device, stream, destination, value, bytes);
 }
 
 tide_status tide_machine_call(tide_machine* machine, int device, tide_stream stream, tide_call_fn function,

@@ -9,7 +9,8 @@
 #include "base/sys.h"
 #include "machine/machine.h"
 
-bool tide__pages_exist(const tide_machine* machine) {
+// Does the memory of the machine exist? Not on dry.
+static bool pages_exist(const tide_machine* machine) {
   return (machine->ops.flags & TIDE_MACHINE_NO_MEMORY) == 0;
 }
 
@@ -30,26 +31,26 @@ tide_status tide__pages_map(tide_machine* machine, uint64_t bytes, uint64_t* out
   const bool is_huge = bytes >= TIDE__PAGES_HUGE_BYTES;
   const uint64_t alignment = is_huge ? TIDE__PAGES_HUGE_BYTES : tide__sys_page_bytes();
   *out = 0;
-  if (tide__pages_exist(machine)) TIDE_TRY(require_room(bytes));
-  const int error = tide__pages_exist(machine) ? tide__sys_map_sparse(bytes, alignment, out)
-                                               : tide__sys_reserve(bytes, alignment, 0, out);
+  if (pages_exist(machine)) TIDE_TRY(require_room(bytes));
+  const int error = pages_exist(machine) ? tide__sys_map_sparse(bytes, alignment, out)
+                                         : tide__sys_reserve(bytes, alignment, 0, out);
   if (error != 0) {
     return TIDE_FAIL_NATIVE(TIDE_ERR_NO_MEMORY, error, "pinned pages: cannot map %llu bytes",
                             (unsigned long long)bytes);
   }
-  if (!tide__pages_exist(machine)) return TIDE_OK;
+  if (!pages_exist(machine)) return TIDE_OK;
   if (is_huge) tide__sys_ask_huge_pages(*out, bytes);
   if (!tide__sys_copies_locked_pages()) tide__sys_share_with_children(*out, bytes, false);
   return TIDE_OK;
 }
 
 void tide__pages_share(tide_machine* machine, uint64_t address, uint64_t bytes, bool is_shared) {
-  if (!tide__pages_exist(machine) || !tide__sys_copies_locked_pages()) return;
+  if (!pages_exist(machine) || !tide__sys_copies_locked_pages()) return;
   tide__sys_share_with_children(address, bytes, is_shared);
 }
 
 tide_status tide__pages_lock(tide_machine* machine, uint64_t address, uint64_t bytes, uint32_t threads) {
-  if (tide__pages_exist(machine)) tide__sys_touch(address, bytes, threads);
+  if (pages_exist(machine)) tide__sys_touch(address, bytes, threads);
   return tide_machine_pinned_register(machine, tide__pointer(address), bytes);
 }
 

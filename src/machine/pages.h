@@ -25,8 +25,6 @@
 
 #define TIDE__PAGES_HUGE_BYTES ((uint64_t)2 << 20)
 
-// Does the memory of the machine exist? Not on dry.
-bool tide__pages_exist(const tide_machine* machine);
 // Can the machine lock pages of the caller at all?
 bool tide__pages_can_lock(const tide_machine* machine);
 

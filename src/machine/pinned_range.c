@@ -173,14 +173,15 @@ void tide__pinned_range_join(tide__pinned_range* range) {
 // Giving back
 
 static tide_status pieces_unlock(tide__pinned_range* range) {
-  tide_status first = TIDE_OK;
+  tide__first_failure failure;
+  tide__first_failure_begin(&failure);
   for (uint32_t i = 0; i < range->piece_count; i++) {
     if (tide__load_relaxed(&range->states[i]) != TIDE__PINNED_LOCKED) continue;
     const tide_status status = tide__pages_unlock(range->machine, piece_begin(range, i));
     if (status == TIDE_OK) tide__store_relaxed(&range->states[i], TIDE__PINNED_NEW);
-    if (first == TIDE_OK) first = status;
+    tide__first_failure_note(&failure, status);
   }
-  return first;
+  return tide__first_failure_end(&failure);
 }
 
 tide_status tide__pinned_range_free(tide__pinned_range* range) {

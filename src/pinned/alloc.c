@@ -35,7 +35,10 @@ static bool size_round(const tide_pinned_cache* pinned, uint64_t bytes, uint64_t
     return tide__align_up(bytes, pinned->page_bytes, out_rounded);
   }
   if (o->powers_of_two) bytes = power_of_two_above(bytes);
-  if (bytes > TIDE__PIN_CLASS_BYTES) return tide__align_up(bytes, TIDE__PIN_HUGE_BYTES, out_rounded);
+  const bool is_over = bytes > o->max_block_bytes;  // only now, as a power of two
+  if (is_over || bytes > TIDE__PIN_CLASS_BYTES) {
+    return tide__align_up(bytes, is_over ? pinned->page_bytes : TIDE__PIN_HUGE_BYTES, out_rounded);
+  }
   *out_class = class_of(bytes);
   *out_rounded = tide__pin_class_bytes(*out_class);
   return true;

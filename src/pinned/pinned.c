@@ -30,6 +30,8 @@ tide_status tide_pinned_options_from_device(const tide_device_options* from, tid
   const bool has_threads = device.pinned_uses_register || device.pinned_register_threads > 1;
   if (has_threads) whole.register_threads = device.pinned_register_threads;
   whole.reserve_bytes = device.pinned_reserve_bytes;
+  whole.max_round_bytes = device.pinned_round_bytes;
+  whole.max_block_bytes = device.pinned_block_bytes;
   return tide__sized_write(call, &whole, options, sizeof whole);
 }
 

@@ -61,7 +61,9 @@ tide_status tide_pinned_copy(tide_pinned_cache* pinned, tide_block block, int de
                              void* destination, const void* source, size_t bytes) {
   tide__pin* found = NULL;
   uint32_t generation = 0;
-  TIDE_REQUIRE(pinned != NULL && block.address != NULL, TIDE_ERR_ARGUMENT, "pinned_copy: no cache or block");
+  TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_copy: no cache");
+  if (bytes == 0) return TIDE_OK;
+  TIDE_REQUIRE(block.address != NULL, TIDE_ERR_ARGUMENT, "pinned_copy: no block");
   TIDE_TRY(tide__pin_name(pinned, "pinned_copy", block, &found, &generation));
   const bool is_read = block_has(found, source, bytes);
   TIDE_REQUIRE(is_read || block_has(found, destination, bytes), TIDE_ERR_ARGUMENT,

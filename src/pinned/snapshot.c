@@ -145,7 +145,10 @@ tide_status tide_pinned_visit(tide_pinned_cache* pinned, const tide_device_visit
 
 enum { TRACE_DEVICES = 256 };
 
-static tide_status visit_all(void* owner, const tide_device_visitor* visitor) {
+static tide_status visit_pools(void* owner, const tide_pool* pool, const tide_device_visitor* visitor) {
+  uint32_t users = 0;
+  const bool is_private = pool != NULL && *pool != TIDE_POOL_DEFAULT;
+  if (is_private) TIDE_TRY(tide_pinned_pool_users(owner, *pool, &users));
   return tide_pinned_visit(owner, visitor);
 }
 
@@ -159,7 +162,7 @@ tide_status tide_pinned_snapshot(tide_pinned_cache* pinned, const tide_snapshot_
                                    .heap = pinned->heap,
                                    .device = (uint8_t)device,
                                    .owner = pinned,
-                                   .visit = visit_all };
+                                   .visit = visit_pools };
   tide__mutex_lock(&pinned->pools_lock);
   source.last_pool = pinned->pools.last_number;
   tide__mutex_unlock(&pinned->pools_lock);

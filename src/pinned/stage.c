@@ -97,15 +97,15 @@ static void slot_close(const staging* s, stage_slot* slot) {
 static tide_status stage_copy(tide_pinned_cache* pinned, int device, tide_stream stream, void* to,
                               const void* from, size_t bytes, bool is_upload) {
   const char* const call = is_upload ? "pinned_upload" : "pinned_download";
-  TIDE_REQUIRE(pinned != NULL && to != NULL && from != NULL, TIDE_ERR_ARGUMENT, "%s: an argument is NULL",
-               call);
+  TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "%s: no cache", call);
   TIDE_REQUIRE(device >= 0 && device < pinned->device_count, TIDE_ERR_DEVICE, "%s: there is no device %d",
                call, device);
+  if (bytes == 0) return TIDE_OK;
+  TIDE_REQUIRE(to != NULL && from != NULL, TIDE_ERR_ARGUMENT, "%s: an address is NULL", call);
   TIDE_REQUIRE(bytes < TIDE__PIN_MAX_REQUEST, TIDE_ERR_ARGUMENT, "%s: %zu bytes", call, bytes);
   bool is_captured = false;
   TIDE_TRY(tide__capture_ask(pinned->machine, device, stream, &is_captured));
   TIDE_REQUIRE(!is_captured, TIDE_ERR_CAPTURE, "%s: the stream is captured, and cannot be waited for", call);
-  if (bytes == 0) return TIDE_OK;
   staging s = { .pinned = pinned, .device = device, .stream = stream, .is_upload = is_upload };
   tide_status status = stage_open(&s, bytes);
   if (status == TIDE_OK) status = stage_run(&s, to, from, bytes);

@@ -11,10 +11,12 @@
 tide_status tide__pin_trim(tide_pinned_cache* pinned, uint64_t least_bytes, uint64_t keep_bytes,
                            uint32_t* out_count) {
   const tide__pin_pick pick = { .least_bytes = least_bytes, .keep_bytes = keep_bytes };
+  tide__first_failure failure;
   tide__pin_tcaches_flush(pinned);
-  const tide_status status = tide__pin_shrink(pinned, &pick, 0, out_count);
-  const tide_status refused = tide__pin_refused_give(pinned, out_count);
-  return status != TIDE_OK ? status : refused;
+  tide__first_failure_begin(&failure);
+  tide__first_failure_note(&failure, tide__pin_shrink(pinned, &pick, 0, out_count));
+  tide__first_failure_note(&failure, tide__pin_refused_give(pinned, out_count));
+  return tide__first_failure_end(&failure);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -41,9 +43,11 @@ static tide_status age_check(tide_pinned_cache* pinned) {
 }
 
 tide_status tide__pin_sweep(tide_pinned_cache* pinned) {
-  const tide_status polled = tide__pin_poll(pinned);
-  const tide_status aged = age_check(pinned);
-  return polled != TIDE_OK ? polled : aged;
+  tide__first_failure failure;
+  tide__first_failure_begin(&failure);
+  tide__first_failure_note(&failure, tide__pin_poll(pinned));
+  tide__first_failure_note(&failure, age_check(pinned));
+  return tide__first_failure_end(&failure);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -70,7 +74,9 @@ tide_status tide_pinned_trim(tide_pinned_cache* pinned, uint64_t keep_bytes) {
 
 tide_status tide_pinned_empty(tide_pinned_cache* pinned) {
   TIDE_TRY(tide__pin_cache_check(pinned, "pinned_empty"));
-  const tide_status trimmed = tide_pinned_trim(pinned, 0);
-  const tide_status emptied = tide__pin_pools_empty(pinned);
-  return trimmed != TIDE_OK ? trimmed : emptied;
+  tide__first_failure failure;
+  tide__first_failure_begin(&failure);
+  tide__first_failure_note(&failure, tide_pinned_trim(pinned, 0));
+  tide__first_failure_note(&failure, tide__pin_pools_empty(pinned));
+  return tide__first_failure_end(&failure);
 }

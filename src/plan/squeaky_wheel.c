@@ -191,6 +191,7 @@ typedef struct wheel_round {
   tide__budget* budget;
   int64_t goal;
   int64_t limit;
+  uint32_t chains;  // that have a pass in it
   tide__atomic_u32 winner;
 } wheel_round;
 
@@ -219,11 +220,18 @@ static void wheel_run_chain(void* user, uint32_t index) {
   if (chain->pass.height <= round->goal) tide__watch_win(&round->winner, index);
 }
 
+// The chains whose passes the budget pays for, at least one.
+static uint32_t wheel_affordable(const tide__squeaky_wheel* wheel, const tide__budget* budget) {
+  const uint64_t passes = tide__budget_left(budget) / wheel->count;
+  if (passes >= wheel->chain_count) return wheel->chain_count;
+  return passes > 0 ? (uint32_t)passes : 1;
+}
+
 // Takes over the results of a round, up to the first pass that reached the goal.
 static bool wheel_collect(tide__squeaky_wheel* wheel, const wheel_round* round) {
   const uint32_t winner = tide__load_relaxed(&round->winner);
   bool is_better = false;
-  for (uint32_t i = 0; i < wheel->chain_count && i <= winner; i++) {
+  for (uint32_t i = 0; i < round->chains && i <= winner; i++) {
     tide__pass_chain* const chain = &wheel->chains[i];
     chain->idle++;
     tide__budget_spend(round->budget, (tide__effort){ wheel->count, 0 });
@@ -244,7 +252,8 @@ bool tide__squeaky_wheel_run(tide__squeaky_wheel* wheel, int64_t goal, uint32_t 
     if (wheel->rounds > 0 && (tide__budget_is_over(budget) || tide__budget_left(budget) == 0)) break;
     wheel_round round = { .wheel = wheel, .budget = budget, .goal = goal, .winner = UINT32_MAX };
     round.limit = wheel->height < INT64_MAX ? wheel->height - 1 : INT64_MAX;
-    tide__thread_pool_run(threads, wheel->chain_count, wheel_run_chain, &round);
+    round.chains = wheel_affordable(wheel, budget);
+    tide__thread_pool_run(threads, round.chains, wheel_run_chain, &round);
     wheel->rounds++;
     if (wheel_collect(wheel, &round)) is_better = true;
     if (wheel->height == INT64_MAX) break;  // not even the first pass found a place for everything

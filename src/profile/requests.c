@@ -12,7 +12,7 @@
 #include "base/heap.h"
 #include "base/sized.h"
 
-#define REQUESTS_MIN_NODES 10u  // per request: a few passes
+#define REQUESTS_MIN_NODES 1u  // per request: one pass
 
 static tide_status request_check(const tide_profile_request* request, size_t index, size_t count) {
   TIDE_REQUIRE(request->bytes != 0, TIDE_ERR_ARGUMENT, "request %zu has 0 bytes", index);

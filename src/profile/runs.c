@@ -256,22 +256,27 @@ static tide_status run_conclude(tide__run* run) {
   return TIDE_OK;
 }
 
+static tide_status report_clear(tide_profile_report* out) {
+  TIDE_TRY(tide__sized_check("profile_end", out, sizeof *out));
+  tide__sized_clear(out);
+  return TIDE_OK;
+}
+
 tide_status tide_profile_end(tide_profile* profile, tide_profile_report* out) {
-  if (out != NULL) {
-    TIDE_TRY(tide__sized_check("profile_end", out, sizeof *out));
-    tide__sized_clear(out);
-  }
   TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "end: the profile is NULL");
   tide__run* const run = run_here(profile);
   TIDE_REQUIRE(run != NULL, TIDE_ERR_STATE, "end: this thread has no run of the profile");
+  tide__first_failure failure;
+  tide__first_failure_begin(&failure);
+  if (out != NULL) tide__first_failure_note(&failure, report_clear(out));
   run_close(run);
-  tide_status status = run_conclude(run);
-  if (out != NULL && status == TIDE_OK) {
-    status = tide__sized_write("profile_end", &run->report, out, sizeof run->report);
+  tide__first_failure_note(&failure, run_conclude(run));
+  if (out != NULL && failure.status == TIDE_OK) {
+    tide__ignore(tide__sized_write("profile_end", &run->report, out, sizeof run->report));
   }
   run_give(run);
   tide__profile_arenas_trim(profile, false);
-  return status;
+  return tide__first_failure_end(&failure);
 }
 
 tide_status tide_profile_cancel(tide_profile* profile) {

@@ -226,7 +226,7 @@ static int file_fill(int descriptor, uint64_t total, tide__quota_head* out) {
   tide__store_relaxed(&map->head[0], 0);
   tide__quota_put_total(&image, total);
   for (uint32_t slot = 0; slot < TIDE_QUOTA_MEMBERS; slot++) tide__quota_slot_clear(&image, slot);
-  int error = tide__sys_page_extend(descriptor, TIDE__QUOTA_FILE_BYTES);
+  int error = tide__sys_file_fill(descriptor, TIDE__QUOTA_FILE_BYTES);
   if (error == 0) error = tide__sys_page_put(descriptor, 0, map, TIDE__QUOTA_FILE_BYTES);
   if (error == 0) error = tide__sys_page_put(descriptor, 0, &head.magic, magic_bytes);
   tide__heap_release(heap, map, 1, TIDE__QUOTA_FILE_BYTES);
@@ -404,7 +404,7 @@ static bool head_mend(tide__quota_file* file) {
 int tide__quota_file_mend(tide__quota_file* file) {
   if (!tide__sys_page_is_whole(file->descriptor, TIDE__QUOTA_FILE_BYTES)) {
     if (!tide__sys_page_is_whole(file->descriptor, 0)) return ENOENT;
-    const int error = tide__sys_page_extend(file->descriptor, TIDE__QUOTA_FILE_BYTES);
+    const int error = tide__sys_file_fill(file->descriptor, TIDE__QUOTA_FILE_BYTES);
     if (error != 0) return error;
   }
   return head_mend(file) ? 0 : ENOENT;

@@ -72,22 +72,11 @@ static uint64_t remap_ns(const tide_call_stats spent[TIDE__METER_CALLS]) {
   return unmapped + excess_ns(map, made) + (uint64_t)((double)spent[METER_SET_ACCESS].ns * share);
 }
 
-// The time of the helper in the current tenth.
-static tide_status ahead_read(tide__meter* meter, uint64_t* out_ns) {
-  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
-  TIDE_TRY(tide_device_get_stats(meter->stage->device, &stats));
-  *out_ns = (uint64_t)stats.ahead_ns - meter->ahead_ns;
-  meter->ahead_ns = (uint64_t)stats.ahead_ns;
-  return TIDE_OK;
-}
-
 // Ends the current tenth.
 static tide_status meter_read(tide__meter* meter, tide_replay_result* result) {
   tide_call_stats spent[TIDE__METER_CALLS];
   uint64_t calls = 0;
   uint64_t ns = 0;
-  uint64_t ahead_ns = 0;
-  TIDE_TRY(ahead_read(meter, &ahead_ns));
   for (size_t i = 0; i < TIDE__METER_CALLS; i++) {
     const tide_call_stats now = tide_machine_call_stats(meter->stage->machine, meter_calls[i]);
     spent[i].calls = now.calls - meter->before[i].calls;
@@ -96,14 +85,11 @@ static tide_status meter_read(tide__meter* meter, tide_replay_result* result) {
     calls += spent[i].calls;
     ns += spent[i].ns;
   }
-  ns -= tide__min(ns, ahead_ns);
   result->driver_calls_by_tenth[meter->tenth] += calls;
   result->driver_ns_by_tenth[meter->tenth] += ns;
-  result->ahead_ns_by_tenth[meter->tenth] += ahead_ns;
   result->remap_ns_by_tenth[meter->tenth] += remap_ns(spent);
   result->driver_calls += calls;
   result->driver_ns += ns;
-  result->ahead_ns += ahead_ns;
   return TIDE_OK;
 }
 
@@ -152,8 +138,6 @@ static tide_status meter_take_stats(const tide__stage* stage, tide_replay_result
   result->driver_allocs = (uint64_t)stats.num_device_alloc;
   result->driver_frees = (uint64_t)stats.num_device_free;
   result->retries = (uint64_t)stats.num_alloc_retries;
-  result->ahead_handles = (uint64_t)stats.num_ahead_handles;
-  result->peak_ahead = tide__max(result->peak_ahead, (uint64_t)stats.ahead_bytes.peak);
   return TIDE_OK;
 }
 

@@ -18,7 +18,6 @@ typedef struct tide__meter {
   size_t part;               // the current one of the curve
   size_t part_end;           // SIZE_MAX: there is none
   tide_call_stats before[TIDE__METER_CALLS];
-  uint64_t ahead_ns;  // of the helper, so far
 } tide__meter;
 
 void tide__meter_init(tide__meter* meter, const tide__stage* stage);

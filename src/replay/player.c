@@ -153,13 +153,23 @@ static tide_status run_play(plain_run* run, tide_replay_result* result) {
   return tide__meter_finish(&run->meter, run->at, result);
 }
 
+// A limit may allow less.
+static tide_status run_reserve(const plain_run* run, tide_replay_result* result) {
+  const tide_machine* const machine = run->stage.machine;
+  const uint64_t before_ns = tide_machine_call_stats(machine, TIDE_CALL_ANY).ns;
+  const tide_status status = tide_device_reserve(run->stage.device, NULL, run->options->reserve_bytes);
+  result->reserve_ns = tide_machine_call_stats(machine, TIDE_CALL_ANY).ns - before_ns;
+  return status == TIDE_ERR_NO_MEMORY ? TIDE_OK : status;
+}
+
 static tide_status run_plain(const tide_replay* replay, const tide_replay_options* options,
                              tide_replay_result* result) {
   plain_run run = { .replay = replay, .options = options };
   if (tide__begins_in_place(&replay->script, options)) run.at = replay->script.first_step;
   TIDE_TRY(tide__stage_init(&run.stage, &replay->script, replay->heap, options));
+  tide_status status = run_reserve(&run, result);
   tide__meter_init(&run.meter, &run.stage);
-  const tide_status status = run_play(&run, result);
+  if (status == TIDE_OK) status = run_play(&run, result);
   tide__stage_fini(&run.stage);
   return status;
 }
@@ -241,6 +251,8 @@ static tide_status options_check(const tide_replay_options* options) {
   TIDE_REQUIRE(!options->checks || options->stops_above == TIDE_NO_LIMIT, TIDE_ERR_ARGUMENT,
                "replay_run: a run that stops above %" PRIu64 " bytes cannot be compared with the recording",
                options->stops_above);
+  TIDE_REQUIRE(!options->checks || options->reserve_bytes == 0, TIDE_ERR_ARGUMENT,
+               "replay_run: a run that begins with reserved memory cannot be compared with the recording");
   TIDE_REQUIRE(!options->checks || options->curve == NULL, TIDE_ERR_ARGUMENT,
                "replay_run: a run that is compared with the recording has no curve");
   return TIDE_OK;

@@ -58,7 +58,7 @@ void tide__ring_range(tide__ring* ring, uint64_t* out_first, uint64_t* out_next)
 // before `end` that a thread is about to write.
 size_t tide__ring_copy(tide__ring* ring, uint64_t* number, uint64_t end, tide_trace_entry* out, size_t room);
 // Calls the function with the present entries, oldest first, in pieces, until it returns false. No lock is
-// held meanwhile.
+// held meanwhile. An entry whose time is before that of an older one gets the latest time so far.
 // Errors: TIDE_ERR_NO_MEMORY.
 tide_status tide__ring_visit(tide__ring* ring,
                              bool (*function)(void* user, const tide_trace_entry* entries, size_t count),

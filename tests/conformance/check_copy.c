@@ -40,6 +40,20 @@ CHECK(copy__takes_ordinary_memory) {
   free(back);
 }
 
+CHECK(copy__of_no_bytes_needs_no_addresses) {
+  uint8_t* const raw = raw_new(m, 0, 64);
+  device_fill(m, 0, raw, 0x11, 64);
+
+  T_OK(tide_machine_copy(m, 0, NULL, NULL, NULL, 0));
+  T_OK(tide_machine_copy(m, 0, NULL, raw, NULL, 0));
+  T_OK(tide_machine_copy(m, 0, NULL, raw, raw, 0));
+  T_OK(tide_machine_fill(m, 0, NULL, NULL, 0x22, 0));
+  T_OK(tide_machine_fill(m, 0, NULL, raw, 0x22, 0));
+  stream_finish(m, 0, NULL);
+
+  expect_filled(m, 0, raw, 0x11, 64);
+}
+
 CHECK(copy__touches_no_byte_beside_its_range) {
   uint8_t* const a = raw_new(m, 0, 4096);
   uint8_t* const b = raw_new(m, 0, 4096);

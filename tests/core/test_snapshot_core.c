@@ -67,7 +67,8 @@ static bool note_show(tide__visit* visit, void* note) {
          tide__visit_blocks(visit, l->blocks[index], BLOCKS);
 }
 
-static tide_status list_visit_all(void* owner, const tide_device_visitor* visitor) {
+static tide_status list_visit_all(void* owner, const tide_pool* pool, const tide_device_visitor* visitor) {
+  (void)pool;
   listed* const l = owner;
   list_visit v = {
     { .heap = &l->heap.heap, .visitor = visitor, .call = "list_visit", .note_bytes = sizeof(list_note) }, l
@@ -118,7 +119,7 @@ T_TEST(test_snapshot_core__a_visit_goes_by_address_and_ends_when_told) {
   shown_list some = { .most = 7 };
   const tide_device_visitor visitors[2] = { { show_segment, show_block, &all },
                                             { show_segment, show_block, &some } };
-  for (size_t i = 0; i < 2; ++i) T_OK(list_visit_all(&l, &visitors[i]));
+  for (size_t i = 0; i < 2; ++i) T_OK(list_visit_all(&l, NULL, &visitors[i]));
 
   T_EQ(all.segments, SEGMENTS);
   T_EQ(all.blocks, (size_t)SEGMENTS * BLOCKS);
@@ -135,7 +136,7 @@ T_TEST(test_snapshot_core__a_visit_without_memory_names_its_call) {
   const tide_device_visitor visitor = { show_segment, NULL, &none };
   atomic_store(&l.heap.fail_at, atomic_load(&l.heap.allocs));
 
-  T_STATUS(list_visit_all(&l, &visitor), TIDE_ERR_NO_MEMORY);
+  T_STATUS(list_visit_all(&l, NULL, &visitor), TIDE_ERR_NO_MEMORY);
 
   T_STR_HAS(tide_last_error()->text, "list_visit: ");
   T_EQ(none.segments, 0);

@@ -564,6 +564,46 @@ MACHINE_TEST_OVER(test_stream_waits__keep_the_error_record, all_variants) {
   model_fini(&s);
 }
 
+// An owner whose waiter is not complete at first.
+typedef struct half {
+  tide__stream_waits w;
+  tide__waiter waiter;
+  tide_status prepared;
+  int ready_count;
+} half;
+
+static tide_status half_prepare(void* owner, tide__waiter* waiter) {
+  (void)waiter;
+  const half* const h = owner;
+  return h->prepared == TIDE_OK ? TIDE_OK : TIDE_ERROR_SET(h->prepared, 0, "half a waiter");
+}
+
+static void half_ready(void* owner, tide__waiter* list, void* call) {
+  (void)list, (void)call;
+  ((half*)owner)->ready_count++;
+}
+
+// Neither is the waiter complete nor can its event be recorded.
+MACHINE_TEST_OVER(test_stream_waits__name_the_first_of_two_failures, all_variants) {
+  static const tide__waits_callbacks callbacks = { .ready = half_ready, .prepare = half_prepare };
+  static half h = { .prepared = TIDE_ERR_LIMIT };
+  const tide__waits_pass pass = { .mode = TIDE__WAITS_FOR_ALL };
+  counting_heap records;
+  counting_heap_init(&records, SIZE_MAX, false);
+  tide__waits_init(&h.w, m, &records.heap, &callbacks, &h, options_of_variant());
+  T_OK(tide__waiter_add(&h.w, &h.waiter, 0, stream_new(m, 0, TIDE_STREAM_NON_BLOCKING)));
+  tide__waits_defer(&h.w, &h.waiter);
+  break_calls(m, TIDE_CALL_EVENT_RECORD, TIDE_ERR_MACHINE, 1);
+  T_EQ(tide__waits_run(&h.w, &pass, NULL), TIDE_ERR_LIMIT);
+  T_EQ(tide_last_error()->status, TIDE_ERR_LIMIT);
+  T_STR_HAS(tide_last_error()->text, "half a waiter");
+  h.prepared = TIDE_OK;
+  T_OK(tide__waits_run(&h.w, &pass, NULL));
+  T_EQ(h.ready_count, 1);
+  tide__waits_fini(&h.w);
+  T_EQ(atomic_load(&records.outstanding), 0);
+}
+
 enum { HOPS = 12 };
 
 // A block that waits for the next stream as soon as it is ready, while its last queue is still asked.

@@ -57,7 +57,6 @@ static inline tide_device_options device_defaults(void) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   options.policy = is_tide() ? TIDE_POLICY_TIDE : TIDE_POLICY_TORCH;
   options.tide_idle_handles = 0;
-  options.tide_ahead = false;  // calls of the machine are those of requests
   options.plain_pools = has_plain_pools();
   options.tide_stitch_share = 1;  // how fast the computer is decides nothing
   return options;

@@ -200,6 +200,55 @@ DEVICE_TEST(test_device__uncached_out_of_memory_is_an_ordinary_error) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// At an address
+
+DEVICE_TEST(test_device__hands_out_idle_memory_at_an_address) {
+  (void)m;
+  const tide_block whole = take(d, NULL, 512 * KIB);
+  tide_block block = { NULL, 0 };
+  give(d, whole);
+
+  T_OK(tide_device_alloc_at(d, NULL, 1000, bytes_of(whole) + 4096, &block));
+
+  T_PTR_EQ(block.address, bytes_of(whole) + 4096);
+  T_EQ(current(d, allocated_bytes), 1024);
+  T_EQ(current(d, inactive_split), is_tide() ? 0 : 2);   // of segments that do not grow
+  T_PTR_EQ(take(d, NULL, 4096).address, whole.address);  // what lies before it stayed idle
+}
+
+DEVICE_TEST(test_device__address_that_is_not_idle_is_out_of_memory) {
+  const tide_stream side = stream_new(m, 0, 0);
+  const tide_block used = take(d, NULL, 4096);
+  const tide_block idle = take(d, NULL, 4096);
+  tide_block block = { NULL, 0 };
+  give(d, idle);
+
+  T_STATUS(tide_device_alloc_at(d, NULL, 512, used.address, &block), TIDE_ERR_NO_MEMORY);
+  T_STATUS(tide_device_alloc_at(d, side, 512, idle.address, &block), TIDE_ERR_NO_MEMORY);
+  T_STATUS(tide_device_alloc_at(d, NULL, MIB + 1, idle.address, &block), TIDE_ERR_NO_MEMORY);
+  T_STATUS(tide_device_alloc_at(d, NULL, 512, bytes_of(idle) + 1, &block), TIDE_ERR_ARGUMENT);
+
+  T_PTR_EQ(block.address, NULL);
+  T_EQ(current(d, active), 1);
+}
+
+DEVICE_TEST(test_device__same_sequence_at_the_same_addresses) {
+  (void)m;
+  static const size_t sizes[] = { 4096, 512, 100 * KIB, 8192 };
+  tide_block before[4];
+  for (size_t i = 0; i < 4; ++i) before[i] = take(d, NULL, sizes[i]);
+  for (size_t i = 0; i < 4; ++i) give(d, before[i]);
+
+  for (size_t i = 4; i-- > 0;) {
+    tide_block block = { NULL, 0 };
+    T_OK(tide_device_alloc_at(d, NULL, sizes[i], before[i].address, &block));
+    T_PTR_EQ(block.address, before[i].address);
+  }
+
+  T_EQ(current(d, active), 4);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Questions
 
 TORCH_TEST(test_device__base_is_where_the_segment_begins) {

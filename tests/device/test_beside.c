@@ -351,8 +351,10 @@ static bool device_is_refused(const inherited* h) {
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   return REFUSED(tide_device_alloc(h->d, h->stream, 512, &block)) &&
          REFUSED(tide_device_alloc(h->d, h->stream, 30 * MIB, &block)) &&
+         REFUSED(tide_device_alloc_at(h->d, h->stream, 512, h->block.address, &block)) &&
          REFUSED(tide_device_record(h->d, h->block, h->stream)) && REFUSED(tide_device_poll(h->d)) &&
-         REFUSED(tide_device_trim(h->d, 0)) && REFUSED(tide_device_pool_new(h->d, NULL, &pool)) &&
+         REFUSED(tide_device_trim(h->d, 0)) && REFUSED(tide_device_reserve(h->d, NULL, 512)) &&
+         REFUSED(tide_device_pool_new(h->d, NULL, &pool)) &&
          REFUSED(tide_device_checkpoint(h->d, 1, &checkpoint)) &&
          REFUSED(tide_device_share(h->d, h->block.address, &share, NULL, 0)) &&
          REFUSED(tide_device_get_stats(h->d, &stats)) && tide_device_release(h->d, h->block) == TIDE_OK;

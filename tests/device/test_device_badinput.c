@@ -44,6 +44,7 @@ T_TEST(test_device_badinput__no_allocator_for_memory) {
   void* base = somewhere;
   size_t bytes = 1;
   REFUSED(tide_device_alloc(NULL, NULL, 512, &got));
+  REFUSED(tide_device_alloc_at(NULL, NULL, 512, somewhere, &got));
   REFUSED(tide_device_release(NULL, block));
   REFUSED(tide_device_release_address(NULL, somewhere));
   REFUSED(tide_device_find(NULL, somewhere, &got));
@@ -166,6 +167,7 @@ DEVICE_TEST_OVER(test_device_badinput__no_place_for_memory, device_emulated) {
   REFUSED(tide_device_configure(d, NULL));
   tide_device_get_options(d, NULL);
   REFUSED(tide_device_alloc(d, NULL, 512, NULL));
+  REFUSED(tide_device_alloc_at(d, NULL, 512, somewhere, NULL));
   REFUSED(tide_device_find(d, block.address, NULL));
   REFUSED(tide_device_base(d, block.address, NULL, NULL));
   T_NE(tide_device_base(d, NULL, &base, NULL), TIDE_OK);
@@ -302,7 +304,7 @@ DEVICE_TEST_OVER(test_device_badinput__older_options_have_the_defaults_of_today,
   T_CHECK(!got.fixes);
   T_EQ(got.tide_idle_handles, defaults.tide_idle_handles);
   T_CHECK(got.virtual_fallback && got.rdma_handles && got.fabric_handles && !got.plain_pools &&
-          got.pinned_pages && got.tide_ahead);
+          got.pinned_pages);
 
   tide_device_free(older);
 }

@@ -230,3 +230,16 @@ TORCH_TEST(test_device__large_segment_size_is_the_size_of_handles) {
 
   T_EQ(current(d, reserved_bytes), 40 * MIB);
 }
+
+TORCH_TEST(test_device__hands_out_expandable_memory_at_an_address) {
+  expand(m, d);
+  const tide_block whole = take(d, NULL, 10 * MIB);
+  tide_block block = { NULL, 0 };
+  give(d, whole);
+
+  T_OK(tide_device_alloc_at(d, NULL, 3 * MIB, bytes_of(whole) + 5 * MIB, &block));
+
+  T_PTR_EQ(block.address, bytes_of(whole) + 5 * MIB);
+  device_fill(m, 0, bytes_of(block), 1, 3 * MIB);
+  T_PTR_EQ(take(d, NULL, 5 * MIB).address, whole.address);
+}

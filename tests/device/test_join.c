@@ -452,6 +452,32 @@ DEVICE_TEST_OVER(test_join__of_threads_that_join_at_once_one_does, device_host) 
   ledger_remove();
 }
 
+typedef struct inner {
+  tide_device_cache* d;
+  tide_status joined;
+} inner;
+
+static void join_or_leave(void* user, const tide_trace_entry* entry) {
+  inner* const i = user;
+  (void)entry;
+  i->joined = try_join(i->d, 0, 0, 0);
+  tide_device_leave(i->d);
+}
+
+// Both would wait for threads that may wait for the observer.
+DEVICE_TEST_OVER(test_join__an_observer_neither_joins_nor_leaves, device_host) {
+  inner i = { .d = d };
+  join(d, 100 * MIB, 0, 0);
+  const tide_observer observer = observe_trace(d, join_or_leave, &i);
+  (void)take(d, NULL, 20 * MIB);
+  T_OK(tide_device_detach(d, observer));
+  T_EQ(i.joined, TIDE_ERR_STATE);
+  T_EQ(held(), machine_in_use(m));
+  T_EQ(ledger_look(ledger_path()).count, 1);
+  tide_device_leave(d);
+  ledger_remove();
+}
+
 // A request has its memory in the ledger, and waits for the machine to have it. What it was promised in one
 // membership was counted off in the next one.
 DEVICE_TEST_OVER(test_join__a_pledge_ends_with_its_membership, device_host) {

@@ -15,7 +15,7 @@
 static const tide_device_options defaults = TIDE_DEVICE_OPTIONS_INIT;
 
 // No padding, so equal options are equal bytes; a new field must come with a look at this.
-_Static_assert(sizeof(tide_device_options) == 6 * 8 + 4 * TIDE_ROUNDUP_SLOTS + 4 * 8 + 3 * 8 + 9 * 8,
+_Static_assert(sizeof(tide_device_options) == 6 * 8 + 4 * TIDE_ROUNDUP_SLOTS + 4 * 8 + 3 * 8 + 11 * 8,
                "tide_device_options has padding");
 
 static bool has_same_bytes(const void* a, const void* b, size_t bytes) { return memcmp(a, b, bytes) == 0; }
@@ -70,6 +70,8 @@ T_TEST(test_options__each_key_sets_its_field) {
   T_CHECK(parsed("pinned_use_background_threads:True").pinned_uses_threads);
   T_EQ(parsed("pinned_num_register_threads:8").pinned_register_threads, 8);
   T_EQ(parsed("pinned_reserve_segment_size_mb:64").pinned_reserve_bytes, 64 * MIB);
+  T_EQ(parsed("pinned_max_round_threshold_mb:64").pinned_round_bytes, 64 * MIB);
+  T_EQ(parsed("pinned_max_cached_size_mb:0").pinned_block_bytes, 0);
   T_CHECK(parsed("throw_on_cudamalloc_oom:True").rejects_early);
   T_CHECK(parsed("ties_by_age:on").ties_by_age);
   T_CHECK(!parsed("virtual_fallback:False").virtual_fallback);
@@ -77,10 +79,42 @@ T_TEST(test_options__each_key_sets_its_field) {
   T_CHECK(!parsed("rdma_handles:off").rdma_handles);
   T_CHECK(!parsed("fabric_handles:off").fabric_handles);
   T_CHECK(!parsed("pinned_pages:off").pinned_pages);
-  T_CHECK(!parsed("tide_ahead:False").tide_ahead);
   T_CHECK(parsed("captures_by_stream:on").captures_by_stream);
   T_EQ(parsed("policy:torch").policy, TIDE_POLICY_TORCH);
   T_EQ(parsed("policy:tide").policy, TIDE_POLICY_TIDE);
+}
+
+// The keys in the libraries of PyTorch 2.15, each with a value that it takes.
+T_TEST(test_options__all_keys_of_torch_are_known) {
+  static const char* const texts[] = {
+    "backend:native",
+    "expandable_segments:True",
+    "expandable_segments_reserve:0.5",
+    "expandable_segments_reserve_by_class:[decode:0.25,prefill:24G,]",
+    "garbage_collection_threshold:0.5",
+    "graph_capture_record_stream_reuse:True",
+    "large_segment_size_mb:32",
+    "max_non_split_rounding_mb:32",
+    "max_split_size_mb:32",
+    "per_process_memory_fraction:0.5",
+    "pinned_free_catch_all:True",
+    "pinned_max_cached_size_mb:32",
+    "pinned_max_round_threshold_mb:32",
+    "pinned_num_register_threads:2",
+    "pinned_reserve_segment_size_mb:32",
+    "pinned_use_background_threads:True",
+    "pinned_use_cuda_host_register:True",
+    "pinned_use_hip_host_register:True",
+    "release_lock_on_cudamalloc:True",
+    "release_lock_on_hipmalloc:True",
+    "roundup_power2_divisions:[256:1,>:4]",
+    "throw_on_cudamalloc_oom:True",
+  };
+  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    char more[TEXT_BYTES];
+    (void)snprintf(more, sizeof more, "%s,fixes:on", texts[i]);
+    T_CHECK(parsed(more).fixes);
+  }
 }
 
 T_TEST(test_options__a_reserve_is_a_share_or_a_number_of_bytes) {
@@ -127,6 +161,12 @@ static const struct {
   { "max_non_split_rounding_mb:20", "max_non_split_rounding_mb:20" },
   { "max_non_split_rounding_mb:99999999999999999", "max_non_split_rounding_mb:17592186044415" },
   { "pinned_reserve_segment_size_mb:1", "pinned_reserve_segment_size_mb:1" },
+  { "pinned_max_round_threshold_mb:0", "pinned_max_round_threshold_mb:0" },
+  { "pinned_max_cached_size_mb:99999999999999999", "pinned_max_cached_size_mb:17592186044415" },
+  // Keys without effect.
+  { "pinned_free_catch_all:True", "" },
+  { "expandable_segments_reserve_by_class:[],fixes:on", "fixes:True" },
+  { "expandable_segments_reserve_by_class=[ a:x ],fixes:on", "fixes:True" },
   // The size of large segments counts wherever it stands.
   { "large_segment_size_mb:11", "large_segment_size_mb:11" },
   { "large_segment_size_mb:65536", "large_segment_size_mb:65536" },
@@ -171,8 +211,6 @@ static const struct {
     "virtual_fallback:False,plain_pools:True,rdma_handles:False,fabric_handles:False" },
   { "pinned_pages:on", "" },
   { "pinned_pages:off", "pinned_pages:False" },
-  { "tide_ahead:on", "" },
-  { "tide_ahead:off", "tide_ahead:False" },
   { "tide_slack:0.005,tide_stitch_share:0.05,tide_least_handle_mb:2,tide_most_handle_mb:128", "" },
   { "policy:tide,tide_slack:0", "policy:tide,tide_slack:0" },
   { "tide_most_handle_mb:512,tide_least_handle_mb:256", "tide_most_handle_mb:512,tide_least_handle_mb:256" },
@@ -352,11 +390,9 @@ static const struct {
   { "ties_by_age:yes", "ties_by_age", "True" },
   { "plain_pools:1", "plain_pools", "True" },
   { "pinned_pages:no", "pinned_pages", "True" },
-  { "tide_ahead:2", "tide_ahead", "True" },
+  { "tide_ahead:False", "tide_ahead", "was removed; see tide_device_reserve()" },
   { "virtual_fallback:", "virtual_fallback", "True" },
   { "captures_by_stream:1", "captures_by_stream", "True" },
-  { "pinned_max_cached_size_mb:64", "\"pinned_max_cached_size_mb\"", "no option" },
-  { "pinned_free_catch_all:True", "\"pinned_free_catch_all\"", "no option" },
   { "f\x01\xc3\xa4:1", "\"f\?\?\?\"", "no option" },
   // Whole MiB.
   { "max_split_size_mb:2", "max_split_size_mb",
@@ -381,6 +417,12 @@ static const struct {
   { "max_non_split_rounding_mb:0", "max_non_split_rounding_mb", "\"0\"" },
   { "max_non_split_rounding_mb:30,large_segment_size_mb:40", "max_non_split_rounding_mb", "\"30\"" },
   { "pinned_reserve_segment_size_mb:0", "pinned_reserve_segment_size_mb", "at least 1" },
+  { "pinned_max_cached_size_mb:", "pinned_max_cached_size_mb", "whole MiB" },
+  { "pinned_max_round_threshold_mb:1x", "pinned_max_round_threshold_mb", "\"1x\"" },
+  { "pinned_free_catch_all:yes", "pinned_free_catch_all", "\"yes\"" },
+  { "expandable_segments_reserve_by_class:0.5", "expandable_segments_reserve_by_class", "a list" },
+  { "expandable_segments_reserve_by_class:[a:0.5", "expandable_segments_reserve_by_class", "a list" },
+  { "expandable_segments_reserve_by_class:[a]", "expandable_segments_reserve_by_class", "\"]\"" },
   // Reals.
   { "garbage_collection_threshold:0", "garbage_collection_threshold", "above 0 and below 1" },
   { "garbage_collection_threshold:0.0", "garbage_collection_threshold", "above 0" },
@@ -590,6 +632,8 @@ T_TEST(test_options__structs_out_of_range_are_refused_by_field) {
   REFUSES_FIELD(pinned_register_threads, 3);
   REFUSES_FIELD(pinned_register_threads, 256);
   REFUSES_FIELD(pinned_reserve_bytes, 1);
+  REFUSES_FIELD(pinned_round_bytes, 1);
+  REFUSES_FIELD(pinned_block_bytes, TIDE_NO_LIMIT - 1);
   REFUSES_FIELD(heap, &no_heap);
   REFUSES_FIELD(tide_slack, -0.1);
   REFUSES_FIELD(tide_slack, strtod("nan", NULL));
@@ -621,6 +665,7 @@ T_TEST(test_options__the_edges_of_the_ranges_are_valid) {
   T_OK(tide__device_options_take(&options, "test", &taken));
   options.large_segment_bytes = (uint64_t)64 << 30;
   options.max_split_bytes = options.non_split_excess_bytes = options.pinned_reserve_bytes = LARGEST_MIB;
+  options.pinned_round_bytes = options.pinned_block_bytes = LARGEST_MIB;
   T_OK(tide__device_options_take(&options, "test", &taken));
 }
 
@@ -673,13 +718,14 @@ static tide_device_options random_options(t_rng* rng) {
   options.has_audits = random_bool(rng);
   if (random_bool(rng)) options.pinned_register_threads = (uint32_t)1 << t_rng_below(rng, 8);
   if (random_bool(rng)) options.pinned_reserve_bytes = random_mib(rng, 0);
+  if (random_bool(rng)) options.pinned_round_bytes = random_mib(rng, 0);
+  if (random_bool(rng)) options.pinned_block_bytes = random_mib(rng, 0);
   options.ties_by_age = random_bool(rng);
   options.virtual_fallback = random_bool(rng);
   options.plain_pools = random_bool(rng);
   options.rdma_handles = random_bool(rng);
   options.fabric_handles = random_bool(rng);
   options.pinned_pages = random_bool(rng);
-  options.tide_ahead = random_bool(rng);
   options.rejects_early = random_bool(rng);
   options.captures_by_stream = random_bool(rng);
   options.address_reserve = random_reserve(rng);

@@ -525,4 +525,6 @@ PARK_TEST(test_park__wrong_arguments_are_refused) {
   options = park_how(TIDE_BACKUP_NONE);
   T_STATUS(tide_device_prepare_backup(d, "weights", &options), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_device_read_parked(d, &result, 4, NULL, NULL), TIDE_ERR_HANDLE);
+  T_STATUS(tide_device_read_parked(d, NULL, 4, NULL, NULL), TIDE_ERR_ARGUMENT);
+  T_OK(tide_device_read_parked(d, NULL, 0, NULL, NULL));
 }

@@ -144,6 +144,56 @@ DEVICE_TEST_OVER(test_park__what_gives_way_is_parked_once, device_tide_emulated)
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Inside an observer
+
+typedef struct inner {
+  tide_device_cache* d;
+  tide_pool pool;
+  atomic_int is_inside;
+  atomic_int is_done;
+  tide_status status;
+} inner;
+
+// One thread is held up while it gives memory of the pool back; another one, inside an observer, parks it.
+static void inner_hear(void* user, const tide_trace_entry* entry) {
+  inner* const i = user;
+  if (entry->action == TIDE_ACTION_SEGMENT_UNMAP && atomic_exchange(&i->is_inside, 1) == 0)
+    T_WAIT(atomic_load(&i->is_done));
+  if (entry->action != TIDE_ACTION_ALLOC || atomic_load(&i->is_done)) return;
+  i->status = tide_device_park(i->d, "a", NULL, NULL);
+  atomic_store(&i->is_done, 1);
+}
+
+static void* trim_pool(void* user) {
+  const inner* const i = user;
+  T_OK(tide_device_trim_pool(i->d, i->pool));
+  return NULL;
+}
+
+// It cannot wait there. It parked memory that the other thread then gave back.
+DEVICE_TEST_OVER(test_park__memory_that_is_being_given_back_is_not_parked, device_tide_emulated) {
+  inner i = { .d = d, .pool = tagged(d, "a") };
+  pthread_t thread;
+  small_handles(d);
+  const known k = known_new(m, d, i.pool, NULL, 4 * MIB, 7);
+  leave_idle(d, i.pool, 16 * MIB);
+  give(d, take(d, NULL, 4 * MIB));  // so that the next request does not wait for the gate
+  observe_trace(d, inner_hear, &i);
+
+  t_thread_start(&thread, trim_pool, &i);
+  T_WAIT(atomic_load(&i.is_inside));
+  give(d, take(d, NULL, 4 * MIB));
+  t_thread_join(thread);
+
+  T_STATUS(i.status, TIDE_ERR_STATE);
+  device_expect_valid(d);
+  T_EQ(pool_reserved(d, i.pool), 4 * MIB);
+  known_expect(m, &k);
+  give(d, k.block);
+  T_OK(tide_device_pool_drop(d, i.pool));
+}
+
+// ---------------------------------------------------------------------------------------------------
 // A pool that ends
 
 typedef struct ending {

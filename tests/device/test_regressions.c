@@ -375,6 +375,24 @@ DEVICE_TEST(test_device__a_pool_goes_with_the_trim_after_its_addresses_could_not
 // ---------------------------------------------------------------------------------------------------
 // Pools
 
+DEVICE_TEST(test_device__a_chosen_address_does_not_split_blocks_of_a_no_split_pool) {
+  (void)m;
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.no_split = true;
+  const tide_pool pool = pool_new(d, &options);
+  const tide_block block = take_in(d, pool, NULL, 12 * MIB);
+  tide_block again = { NULL, 0 };
+  give(d, block);
+  scope_open(d, pool);
+
+  T_STATUS(tide_device_alloc_at(d, NULL, 4 * MIB, block.address, &again), TIDE_ERR_NO_MEMORY);
+  T_STATUS(tide_device_alloc_at(d, NULL, 11 * MIB, bytes_of(block) + MIB, &again), TIDE_ERR_NO_MEMORY);
+  T_OK(tide_device_alloc_at(d, NULL, 12 * MIB, block.address, &again));
+
+  scope_close(d, pool);
+  T_EQ(current(d, inactive_split), 0);
+}
+
 typedef struct dropper {
   tide_device_cache* device;
   tide_pool pool;

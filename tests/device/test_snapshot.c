@@ -153,6 +153,74 @@ DEVICE_TEST(test_snapshot__shows_pools_and_remarks) {
   T_OK(tide_device_pool_drop(d, pool));
 }
 
+// How many entries and segments of a trace are of another pool, and how many remarks it has.
+typedef struct others {
+  size_t entries;
+  size_t segments;
+  size_t remarks;
+} others;
+
+static others others_of(const tide_trace* trace, uint64_t label) {
+  others found = { 0 };
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(trace, 0, &count);
+  for (size_t i = 0; i < count; i++) {
+    const bool is_remark = entries[i].action == TIDE_ACTION_USER_DEFINED;
+    found.remarks += is_remark;
+    found.entries += !is_remark && tide_trace_pool(trace, entries[i].pool).second != label;
+  }
+  const tide_trace_segment* const segments = tide_trace_segments(trace, &count);
+  for (size_t i = 0; i < count; i++)
+    found.segments += tide_trace_pool(trace, segments[i].pool).second != label;
+  return found;
+}
+
+static void expect_only(tide_device_cache* d, tide_pool pool, uint64_t label, uint64_t bytes) {
+  tide_snapshot_options options = TIDE_SNAPSHOT_OPTIONS_INIT;
+  size_t count = 0;
+  uint64_t allocated = 0;
+  options.pool = &pool;
+  tide_trace* const trace = snapshot_of(d, &options);
+  const others found = others_of(trace, label);
+  T_EQ(found.entries + found.segments, 0);
+  T_EQ(found.remarks, 1);
+  const tide_trace_block* const blocks = tide_trace_blocks(trace, &count);
+  for (size_t i = 0; i < count; i++)
+    allocated += blocks[i].state == TIDE_BLOCK_ALLOCATED ? blocks[i].requested_bytes : 0;
+  T_EQ(allocated, bytes);
+  (void)tide_trace_entries(trace, 0, &count);
+  T_LE(3, count);
+  tide_trace_free(trace);
+}
+
+DEVICE_TEST(test_snapshot__of_one_pool_has_nothing_of_others) {
+  tide_pool_options pool_options = TIDE_POOL_OPTIONS_INIT;
+  tide_pool pool = 0;
+  pool_options.label[1] = 7;
+  stacks_on(d);
+  T_OK(tide_device_pool_new(d, &pool_options, &pool));
+  const tide_block outside = take(d, NULL, 3 * MIB);
+  T_OK(pool_begin_kept(d, pool, NULL));
+  const tide_block inside = take(d, NULL, 5 * MIB);
+  T_OK(tide_device_pool_end(d, pool));
+  T_OK(tide_device_annotate(d, "here"));
+
+  expect_only(d, pool, 7, 5 * MIB);
+  expect_only(d, TIDE_POOL_DEFAULT, 0, 3 * MIB);
+
+  give(d, inside);
+  give(d, outside);
+  T_OK(tide_device_pool_drop(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
+  T_OK(tide_device_trim(d, 0));
+  tide_snapshot_options options = TIDE_SNAPSHOT_OPTIONS_INIT;
+  tide_trace* trace = NULL;
+  options.pool = &pool;
+  T_OK(tide_trace_new(NULL, &trace));
+  T_STATUS(tide_device_snapshot(d, &options, trace), TIDE_ERR_HANDLE);
+  tide_trace_free(trace);
+}
+
 DEVICE_TEST(test_snapshot__can_leave_the_history_out) {
   stacks_on(d);
   const tide_block block = take(d, NULL, MIB);

@@ -22,7 +22,7 @@ static void field_open(field* f, size_t count) {
   f->at = 0;
   f->m = dry_of((uint64_t)16 << 30);
   f->stream = side_new(f->m);
-  f->d = device_with(f->m, "policy:tide,tide_ahead:False,tide_idle_handles:0,tide_stitch_share:1");
+  f->d = device_with(f->m, "policy:tide,tide_idle_handles:0,tide_stitch_share:1");
   for (size_t i = 0; i < count; ++i) f->blocks[i] = take(f->d, f->stream, PIECE);
 }
 

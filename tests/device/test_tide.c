@@ -21,7 +21,6 @@ static tide_device_cache* tide_new(tide_machine* m, const tide_heap* heap) {
   tide_device_cache* d = NULL;
   options.policy = TIDE_POLICY_TIDE;
   options.tide_stitch_share = 1;  // how fast the computer is decides nothing
-  options.tide_ahead = false;     // calls of the machine are those of requests
   options.heap = heap;
   T_OK(tide_device_new(m, 0, &options, &d));
   return d;
@@ -119,8 +118,7 @@ TIDE_TEST(test_tide__a_block_is_stitched_of_idle_pieces_and_its_view_serves_agai
 
 // How much memory is made for 20 MiB beside idle pieces of so many bytes in all?
 static int64_t made_beside(tide_machine* m, size_t pieces, size_t bytes) {
-  tide_device_cache* const d =
-      device_with(m, "policy:tide,tide_ahead:False,tide_idle_handles:0,tide_stitch_share:1");
+  tide_device_cache* const d = device_with(m, "policy:tide,tide_idle_handles:0,tide_stitch_share:1");
   const comb c = comb_new(m, d, NULL, pieces, bytes);
   const int64_t before = current(d, reserved_bytes);
   (void)take(d, NULL, 20 * MIB);
@@ -497,7 +495,7 @@ static uint64_t handles_of(tide_machine* m, tide_device_cache* d, uint64_t bytes
 
 T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
   tide_machine* const m = dry_of(1024 * 64 * MIB);
-  tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
+  tide_device_cache* const d = device_with(m, "policy:tide");
   // 126 of 8 MiB, 1/120 of the peak, then 0.3 of what is left, rounded up: 6 of 16, and 4 of 10. At least
   // 1/240 of the peak: 4 of 6, and 2.
   T_EQ(handles_of(m, d, 1024 * MIB), 130);
@@ -511,7 +509,7 @@ T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
   T_EQ(handles_of(m, d, 16 * MIB), 4);  // of 4 MiB, 1/1024 of 5936 MiB: with a limit, memory counts more
   tide_device_free(d);
 
-  tide_device_cache* const small = device_with(m, "policy:tide,tide_ahead:False,tide_most_handle_mb:4");
+  tide_device_cache* const small = device_with(m, "policy:tide,tide_most_handle_mb:4");
   T_EQ(handles_of(m, small, 4096 * MIB), 1024);
   T_EQ(handles_of(m, small, 16 * MIB), 4);
   tide_device_free(small);
@@ -522,7 +520,7 @@ T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
 // get then?
 static uint64_t handles_beside_weights(uint64_t bytes) {
   tide_machine* const m = dry_of(1024 * 64 * MIB);
-  tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
+  tide_device_cache* const d = device_with(m, "policy:tide");
   for (size_t i = 0; i < 200; i++) (void)take(d, NULL, 6 * MIB);
   const uint64_t handles = handles_of(m, d, bytes);
   tide_device_free(d);
@@ -600,7 +598,7 @@ T_TEST(test_tide__blocks_that_may_last_lie_beside_others_if_they_are_most_of_the
 
 T_TEST(test_tide__the_largest_handles_are_a_part_of_what_does_not_last) {
   tide_machine* const m = dry_of(1024 * 64 * MIB);
-  tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
+  tide_device_cache* const d = device_with(m, "policy:tide");
   for (size_t i = 0; i < 8; i++) (void)take(d, NULL, 256 * MIB);
   // 126 of 16 MiB, 1/120 of the 2048 MiB that do not last, then 10, 8, 8 and 6.
   T_EQ(handles_of(m, d, 2048 * MIB), 130);
@@ -618,7 +616,7 @@ T_TEST(test_tide__the_largest_handles_are_a_part_of_what_does_not_last) {
 // The handles of a block of 64 MiB after so many weights of 32 MiB, if nothing else was requested.
 static uint64_t handles_after_weights(size_t count, uint64_t limit) {
   tide_machine* const m = dry_of(1024 * 64 * MIB);
-  tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
+  tide_device_cache* const d = device_with(m, "policy:tide");
   if (limit > 0) limit_to(d, limit);
   for (size_t i = 0; i < count; i++) (void)take(d, NULL, 32 * MIB);
   const uint64_t handles = handles_of(m, d, 64 * MIB);
@@ -847,7 +845,7 @@ static void* giver_work(void* user) {
 T_TEST(test_tide__what_another_thread_took_and_this_one_releases_is_no_peak) {
   tide_machine* m = NULL;
   T_OK(tide_machine_new_dry(NULL, &m));
-  giver g = { .d = device_with(m, "policy:tide,tide_stitch_share:1,tide_idle_handles:0,tide_ahead:False") };
+  giver g = { .d = device_with(m, "policy:tide,tide_stitch_share:1,tide_idle_handles:0") };
   const tide_stream side = side_new(m);
   pthread_t thread;
   T_EQ(pthread_barrier_init(&g.turn, NULL, 2), 0);
@@ -873,7 +871,7 @@ static int64_t reserved_after(bool fails) {
   const uint64_t capacity = (uint64_t)32 << 30;
   tide_machine* const m = dry_of(capacity);
   tide_device_cache* const d =
-      device_with(m, "policy:tide,tide_stitch_share:1,tide_idle_handles:0,tide_slack:0,tide_ahead:False");
+      device_with(m, "policy:tide,tide_stitch_share:1,tide_idle_handles:0,tide_slack:0");
   (void)take(d, NULL, 2 * MIB);
   if (fails) expect_oom(d, NULL, capacity - MIB);
   for (int i = 0; i < 16; i++) blocks[i] = take(d, NULL, 20 * MIB);
@@ -890,7 +888,7 @@ static uint64_t handles_after(bool fails) {
   tide_block blocks[3];
   const uint64_t capacity = (uint64_t)32 << 30;
   tide_machine* const m = dry_of(capacity);
-  tide_device_cache* const d = device_with(m, "policy:tide,tide_stitch_share:1,tide_ahead:False");
+  tide_device_cache* const d = device_with(m, "policy:tide,tide_stitch_share:1");
   for (int i = 0; i < 96; i++) (void)take(d, NULL, 2 * MIB);
   if (fails) expect_oom(d, NULL, capacity - MIB);
   const uint64_t before = calls(m, TIDE_CALL_PHYSICAL_NEW);
@@ -910,7 +908,7 @@ T_TEST(test_tide__a_request_that_fails_is_no_growth) { T_EQ(handles_after(true),
 T_TEST(test_tide__what_lasts_has_one_handle_after_a_request_that_fails) {
   const uint64_t capacity = (uint64_t)32 << 30;
   tide_machine* const m = dry_of(capacity);
-  tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
+  tide_device_cache* const d = device_with(m, "policy:tide");
   for (int i = 0; i < 96; i++) (void)take(d, NULL, 64 * MIB);
   const uint64_t reserved = calls(m, TIDE_CALL_ADDRESS_RESERVE);
   expect_oom(d, NULL, capacity - MIB);

@@ -203,25 +203,6 @@ T_TEST(test_tide__the_hurry_of_chaos_ends) {
   chaos_end(&c);
 }
 
-// Without a share of the time, the first view that is needed begins a hurry that does not end.
-T_TEST(test_tide__nothing_is_made_ahead_in_a_hurry) {
-  static const char* const texts[] = { "policy:tide,tide_slack:0.1,tide_most_slack:0.1,tide_stitch_share:0",
-                                       "policy:tide,tide_slack:0.1,tide_most_slack:0.5,tide_stitch_share:0" };
-  for (int i = 0; i < 2; ++i) {
-    static chaos c;
-    chaos_begin(&c, texts[i]);
-    chaos_run(&c, 5000);
-    const int64_t before = stats_of(c.d).num_ahead_handles;
-
-    for (size_t k = 0; k < 70; ++k) (void)take(c.d, c.streams[k % 3], 51 * MIB);
-
-    const int64_t more = stats_of(c.d).num_ahead_handles - before;
-    T_LT(0, before);
-    T_CHECK(i == 0 ? more > 0 : more == 0);
-    chaos_end(&c);
-  }
-}
-
 // Without the bound on time, and with a wider one on memory: a loop comes to rest at the same place.
 T_TEST(test_tide__a_loop_is_never_in_a_hurry) {
   static const char* const texts[] = { "policy:tide,tide_stitch_share:1", "policy:tide,tide_most_slack:1" };

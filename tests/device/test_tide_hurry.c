@@ -252,7 +252,7 @@ static uint64_t time_of(rig r, size_t bytes) {
 }
 
 T_TEST(test_tide_hurry__the_time_of_views_is_counted) {
-  const rig r = rig_new("policy:tide,tide_slack:0,tide_wait_slack:0,tide_idle_handles:0,tide_ahead:False");
+  const rig r = rig_new("policy:tide,tide_slack:0,tide_wait_slack:0,tide_idle_handles:0");
   tide_block blocks[8];
   for (size_t i = 0; i < 8; ++i) blocks[i] = take(r.d, NULL, 32 * MIB);
   for (size_t i = 0; i < 8; i += 2) give(r.d, blocks[i]);

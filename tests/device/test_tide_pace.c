@@ -6,7 +6,7 @@
 #include "device/devices.h"
 #include "device/tide/pace.h"
 
-#define OPTIONS "policy:tide,tide_ahead:False"
+#define OPTIONS "policy:tide"
 enum { LAYERS = 60, KEPT = 3 };
 
 typedef struct rig {

@@ -194,7 +194,7 @@ static void rival_hear(void* user, const tide_trace_entry* entry) {
 // Observers hear what makes way, and meanwhile another pool grows. Not all that is idle has to go.
 MACHINE_TEST_OVER(test_tide__a_limit_holds_while_idle_memory_makes_way, machine_dry) {
   tide_device_cache* const d = device_with(m, "policy:tide,tide_idle_handles:0,tide_slack:0.3,"
-                                              "tide_stitch_share:1,tide_ahead:False,tide_most_handle_mb:2");
+                                              "tide_stitch_share:1,tide_most_handle_mb:2");
   const tide_pool pool = pool_new(d, NULL);
   rival r = { .d = d, .pool = pool_new(d, NULL) };
   const tide_block idle = take(d, NULL, 40 * MIB);

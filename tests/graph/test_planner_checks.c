@@ -266,3 +266,25 @@ T_TEST(test_planner_checks__a_wrong_layout_of_one_s_own_is_never_used) {
   T_OK(tide_planner_cancel(t.planner));
   trial_close(&t);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Storage records
+
+TRIAL_TEST(test_planner_checks__every_storage_record_is_known_and_nothing_else_is, SWAP_TEXT,
+           trial_defaults()) {
+  const size_t count = tide_planner_storage_count(t->planner);
+  T_EQ(count, t->m.value_count);
+  for (uint32_t i = 0; i < count; i++) {
+    const tide_storage* const storage = tide_planner_storage(t->planner, i);
+    T_CHECK(tide_planner_is_storage(t->planner, storage));
+    T_CHECK(tide_planner_is_storage(t->planner, &storage->bytes));
+    T_CHECK(!tide_planner_is_storage(NULL, storage));
+  }
+  T_PTR_EQ(tide_planner_storage(t->planner, (uint32_t)count), NULL);
+  const tide_storage* const first = tide_planner_storage(t->planner, 0);
+  T_CHECK(!tide_planner_is_storage(t->planner, first + count));
+  T_CHECK(!tide_planner_is_storage(t->planner, (const char*)first - 1));
+  T_CHECK(!tide_planner_is_storage(t->planner, t));
+  T_CHECK(!tide_planner_is_storage(t->planner, NULL));
+  T_EQ(tide_planner_storage_count(NULL), 0);
+}

@@ -317,3 +317,22 @@ TRIAL_TEST(test_planner_outputs__disabling_frees_the_runs_from_generations, list
   expect_outputs(outputs, 2);
   T_OK(tide_planner_drop_outputs(t->planner, 1));
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Trimming
+
+TRIAL_TEST(test_planner_outputs__a_trim_leaves_outputs_that_are_in_use, listed, generations(2)) {
+  for (int run = 1; run <= 3; run++) run_filling(t, run);  // the last two have a generation
+  void* const outputs[] = { output_of(t, "y"), output_of(t, "z") };
+  T_OK(tide_planner_drop_outputs(t->planner, 1));
+  T_EQ(trial_stats(t).generations, 1);
+
+  T_OK(tide_planner_trim(t->planner));
+
+  expect_outputs(outputs, 3);
+  T_EQ(t->memory.count, 1);
+  T_EQ(trial_stats(t).arena_bytes, 128 + 256);
+  run_filling(t, 4);
+  expect_outputs(outputs, 3);
+  T_EQ(trial_stats(t).generations, 2);
+}

@@ -326,3 +326,38 @@ TRIAL_TEST(test_planner_sizes__the_bytes_of_arenas_are_those_of_the_memory, clos
     T_EQ(trial_stats(t).arena_bytes, t->memory.bytes);
   }
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Trimming
+
+TRIAL_TEST(test_planner_sizes__a_trim_releases_the_arena_until_the_next_run, closed, trial_defaults()) {
+  for (int run = 0; run < 2; run++) run_batch(t, 8);
+  const tide_planner_stats before = trial_stats(t);
+  T_LT(0, before.arena_bytes);
+  T_EQ(t->memory.count, 1);
+
+  for (int trim = 0; trim < 2; trim++) {
+    T_OK(tide_planner_trim(t->planner));
+    T_EQ(trial_stats(t).arena_bytes, 0);
+    T_EQ(t->memory.count, 0);
+  }
+
+  run_batch(t, 8);
+  T_EQ(trial_stats(t).planned, before.planned + 3);
+  T_EQ(trial_stats(t).layouts, before.layouts);
+  T_EQ(trial_stats(t).arena_bytes, before.arena_bytes);
+  T_EQ(trial_stats(t).arena_allocs, before.arena_allocs + 1);
+}
+
+TRIAL_TEST(test_planner_sizes__nothing_is_trimmed_while_a_run_is_open, closed, trial_defaults()) {
+  T_OK(tide_planner_trim(t->planner));  // before the first run
+  run_batch(t, 8);
+  trial_begin(t, 0);
+  memset(trial_alloc(t, "y", 64), 5, 64);
+
+  T_STATUS(tide_planner_trim(t->planner), TIDE_ERR_STATE);
+
+  T_FILLED(trial_storage(t, "y")->address, 5, 64);
+  trial_end(t);
+  T_STATUS(tide_planner_trim(NULL), TIDE_ERR_ARGUMENT);
+}

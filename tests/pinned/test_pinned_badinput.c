@@ -191,6 +191,12 @@ T_TEST(test_pinned_badinput__options_from_a_device) {
   T_EQ(to.register_threads, 8);
   T_EQ(to.reserve_bytes, 16 * MIB);
   T_EQ(to.max_cached_bytes, 77);
+  T_EQ(to.max_round_bytes, TIDE_NO_LIMIT);
+  T_EQ(to.max_block_bytes, TIDE_NO_LIMIT);
+  T_OK(tide_device_options_parse("pinned_max_round_threshold_mb:64,pinned_max_cached_size_mb:0", &from));
+  T_OK(tide_pinned_options_from_device(&from, &to));
+  T_EQ(to.max_round_bytes, 64 * MIB);
+  T_EQ(to.max_block_bytes, 0);
   T_STATUS(tide_pinned_options_from_device(NULL, &to), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_pinned_options_from_device(&from, NULL), TIDE_ERR_ARGUMENT);
   from.size = 8;

@@ -695,6 +695,67 @@ PINNED_TEST_WITH(test_pinned_faults__a_poll_that_succeeds_records_nothing, machi
 }
 
 // ---------------------------------------------------------------------------------------------------
+// A call that fails twice
+
+static void refuse_twice(tide_machine* m) {
+  break_calls(m, TIDE_CALL_PINNED_RELEASE, TIDE_ERR_MACHINE, 1);
+  break_calls(m, TIDE_CALL_PINNED_RELEASE, TIDE_ERR_LIMIT, 2);
+}
+
+// The status that a call returned belongs to the text.
+static void expect_first_refusal(tide_machine* m, tide_status status) {
+  T_EQ(status, TIDE_ERR_MACHINE);
+  T_EQ(tide_last_error()->status, TIDE_ERR_MACHINE);
+  tide_machine_fault_clear(m);
+}
+
+PINNED_TEST_OVER(test_pinned_faults__a_trim_names_the_first_of_two_refusals, machine_emulated) {
+  const tide_block blocks[2] = { take(p, SINGLE), take(p, SINGLE) };
+  for (size_t i = 0; i < 2; ++i) give(p, blocks[i]);
+  refuse_twice(m);
+  expect_first_refusal(m, tide_pinned_trim(p, 0));
+  T_EQ(current(p, segments), 2);
+}
+
+// One refusal is in the default pool, the other in a pool without users.
+PINNED_TEST_OVER(test_pinned_faults__emptying_names_the_first_of_two_refusals, machine_emulated) {
+  tide_pool pool = TIDE_POOL_DEFAULT;
+  const tide_block block = take(p, SINGLE);
+  T_OK(tide_pinned_pool_new(p, &pool));
+  T_OK(tide_pinned_pool_begin(p, pool, NULL));
+  give(p, take(p, SINGLE));
+  T_OK(tide_pinned_pool_end(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
+  give(p, block);
+  T_EQ(current(p, segments), 2);
+  refuse_twice(m);
+  expect_first_refusal(m, tide_pinned_empty(p));
+  T_EQ(current(p, segments), 2);
+}
+
+// Two ranges that had no memory for their records.
+T_TEST(test_pinned_faults__a_trim_names_the_first_of_two_refused_pieces) {
+  static run r;
+  const op o = { .number = 5 };
+  uint64_t pairs = 0;
+  for (size_t n = 0; run_refuse(&r, &o, n, false); ++n) {
+    atomic_store(&r.records.fail_at, atomic_load(&r.records.allocs) + n);
+    T_ANY(do_alloc(&r, &o));
+    atomic_store(&r.records.fail_at, SIZE_MAX);
+    tide_machine_fault_clear(r.m);
+    refuse_twice(r.m);
+    const tide_status status = tide_pinned_trim(r.p, UINT64_MAX);
+    T_EQ(status, status == TIDE_OK ? TIDE_OK : tide_last_error()->status);
+    pairs += status == TIDE_ERR_MACHINE && run_missing(&r) == 2;
+    tide_machine_fault_clear(r.m);
+    run_close(&r, "records and the machine fail at once");
+  }
+  tide_machine_fault_clear(r.m);
+  run_close(&r, "only the machine fails");
+  T_LT(0, pairs);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Captures of other code, and the end of a cache while work runs
 
 PINNED_TEST(test_pinned_faults__a_block_released_in_a_capture_of_others_is_reusable_when_that_is_over) {

@@ -169,6 +169,31 @@ PINNED_TEST(test_pinned_history__numbers_stand_for_stacks) {
   T_OK(tide_pinned_history(p, &off));
 }
 
+PINNED_TEST(test_pinned_history__a_snapshot_of_one_pool_has_nothing_of_others) {
+  (void)m;
+  tide_snapshot_options options = TIDE_SNAPSHOT_OPTIONS_INIT;
+  tide_pool pool = pool_new(p);
+  tide_trace* trace = NULL;
+  size_t count = 0;
+  const tide_history_options on = TIDE_HISTORY_OPTIONS_INIT;
+  T_OK(tide_pinned_history(p, &on));
+  (void)take(p, SINGLE);
+  options.pool = &pool;
+  T_OK(tide_trace_new(NULL, &trace));
+  T_OK(tide_pinned_snapshot(p, &options, 0, trace));
+  (void)tide_trace_segments(trace, &count);
+  T_EQ(count, 0);
+  (void)tide_trace_entries(trace, 0, &count);
+  T_EQ(count, 0);
+  pool++;
+  T_STATUS(tide_pinned_snapshot(p, &options, 0, trace), TIDE_ERR_HANDLE);
+  pool = TIDE_POOL_DEFAULT;
+  T_OK(tide_pinned_snapshot(p, &options, 1, trace));
+  (void)tide_trace_segments(trace, &count);
+  T_EQ(count, 1);
+  tide_trace_free(trace);
+}
+
 static bool expect_no_label(void* user, const tide_segment_info* segment) {
   T_EQ(segment->pool_label[0], 0);
   T_EQ(segment->pool_label[1], 0);

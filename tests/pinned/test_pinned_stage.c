@@ -83,6 +83,24 @@ PINNED_TEST(test_pinned_stage__nothing_is_copied_of_nothing) {
   T_EQ(current(p, segments), 0);
 }
 
+// A block of 0 bytes has a NULL address.
+PINNED_TEST(test_pinned_stage__an_empty_block_is_copied) {
+  (void)m;
+  uint8_t byte = 7;
+  tide_block empty = { &byte, 1 };
+  T_OK(tide_pinned_alloc(p, 0, &empty));
+  T_PTR_EQ(empty.address, NULL);
+
+  upload(p, NULL, NULL, &byte, 0);
+  upload(p, NULL, NULL, empty.address, 0);
+  download(p, NULL, &byte, NULL, 0);
+  download(p, NULL, empty.address, NULL, 0);
+  T_OK(tide_pinned_copy(p, empty, 0, NULL, NULL, empty.address, 0));
+  T_OK(tide_pinned_record(p, empty, 0, NULL));
+  T_OK(tide_pinned_release(p, empty));
+  T_EQ(byte, 7);
+}
+
 PINNED_TEST(test_pinned_stage__two_blocks_serve_all_pieces) {
   const size_t bytes = 8 * PIECE;
   uint8_t* const source = host_new(bytes);
@@ -204,6 +222,7 @@ PINNED_TEST_OVER(test_pinned_stage__a_captured_stream_is_refused, machine_emulat
 
   T_STATUS(tide_pinned_upload(p, 0, stream, there, &byte, 1), TIDE_ERR_CAPTURE);
   T_STATUS(tide_pinned_download(p, 0, stream, &byte, there, 1), TIDE_ERR_CAPTURE);
+  upload(p, stream, there, &byte, 0);  // which waits for nothing
 
   T_OK(tide_machine_capture_end(m, 0, stream, &graph));
   T_OK(tide_machine_launch_free(m, graph));

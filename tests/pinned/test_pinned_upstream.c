@@ -133,6 +133,10 @@ T_TEST(test_pinned_upstream__thresholds) {
                                     { 64 * MB, TIDE_NO_LIMIT, 10 * MB, 16 * MB, 16 * MB },
                                     { TIDE_NO_LIMIT, 64 * MB, 80 * MB, 80 * MB, 0 },
                                     { TIDE_NO_LIMIT, 64 * MB, 10 * MB, 16 * MB, 16 * MB },
+                                    { TIDE_NO_LIMIT, 12 * MB, 10 * MB, 16 * MB, 0 },
+                                    { TIDE_NO_LIMIT, 600 * KIB, 520 * KIB, 1 * MB, 0 },
+                                    { 0, TIDE_NO_LIMIT, 10 * MB + 1, 10 * MB + 4096, 10 * MB + 4096 },
+                                    { TIDE_NO_LIMIT, 0, 10 * MB, 10 * MB, 0 },
                                     { 256 * MB, 64 * MB, 80 * MB, 80 * MB, 0 },
                                     { 256 * MB, 128 * MB, 130 * MB, 130 * MB, 0 } };
   const tide_dry_options machine = TIDE_DRY_OPTIONS_INIT;

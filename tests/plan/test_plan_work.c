@@ -102,6 +102,27 @@ T_TEST_OVER(test_plan_work__is_as_recorded, row_names) {
   packing_free(&p);
 }
 
+// A limit of one to four nodes for each buffer pays for as many passes. Above the limit there is only the
+// first pass of each part.
+T_TEST(test_plan_work__first_passes_stay_within_the_limit) {
+  tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
+  uint64_t peak = UINT64_MAX;
+  packing p;
+  row_make(&rows[THOUSAND], &p);
+  options.seconds = 0;
+  for (uint64_t passes = 0; passes <= 4; passes++) {
+    tide_plan* plan = NULL;
+    options.nodes = passes * p.problem.count + 1;
+    T_OK(tide_plan_solve(&p.problem, &options, &plan));
+    const tide_plan_outcome outcome = tide_plan_result(plan);
+    T_LE(outcome.nodes, (passes + 1) * p.problem.count);
+    T_LE(outcome.peak, peak);
+    peak = outcome.peak;
+    tide_plan_free(plan);
+  }
+  packing_free(&p);
+}
+
 // Pools that hold all buffers by their sums, but not by their sizes: these are multiples of 6, and each pool
 // has one byte more or less than that. Each distribution costs 512 visits for each buffer, so 32 of them cost
 // a node for each.

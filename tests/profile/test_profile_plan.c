@@ -383,6 +383,39 @@ T_TEST(test_profile_plan__an_index_that_is_none_is_all_0) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Time
+
+enum { TIMED = 3000 };
+
+// Plans several times; returns the bytes of the arena.
+static uint64_t plan_often(const tide_profile_request* requests, tide_profile_planner planner, int times) {
+  tide_profile_plan_options options = TIDE_PROFILE_PLAN_OPTIONS_INIT;
+  uint64_t bytes = 0;
+  options.planner = planner;
+  for (int i = 0; i < times; i++) {
+    tide_profile_plan* plan = NULL;
+    T_OK(tide_profile_plan_new(requests, TIMED, &options, &plan));
+    bytes = tide_profile_plan_describe(plan).bytes;
+    tide_profile_plan_free(plan);
+  }
+  return bytes;
+}
+
+// The default looks for more than best fit finds, in a time of the same order: a program waits for its plan.
+T_TEST_OVER(test_profile_plan__the_default_takes_little_longer_than_best_fit, planned_kinds) {
+  static tide_profile_request requests[TIMED];
+  t_rng rng = t_rng_new(0);
+  planned_random(requests, TIMED, t_variant(), &rng);
+  const uint64_t begin = t_processor_ns();
+  const uint64_t best_fit_bytes = plan_often(requests, TIDE_PROFILE_BEST_FIT, 40);
+  const uint64_t middle = t_processor_ns();
+  const uint64_t bytes = plan_often(requests, TIDE_PROFILE_SMALLEST, 2);
+  const uint64_t end = t_processor_ns();
+  T_LE(bytes, best_fit_bytes);
+  T_LT(end - middle, middle - begin);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Memory that fails
 
 // A search may do with less memory; then there is a plan.

@@ -250,6 +250,26 @@ PLAY_TEST(test_profile_record__a_run_that_cannot_be_planned_leaves_the_plan_befo
   play_expect_same(&report, 2);
 }
 
+// A report without its _INIT macro has the size 0.
+static void end_with(play* p, tide_profile_mode mode, const char* steps) {
+  tide_profile_report report = { .requests = 77 };
+  T_OK(tide_profile_begin(p->profile, mode, 0));
+  play_steps(p, steps);
+  T_STATUS(tide_profile_end(p->profile, &report), TIDE_ERR_ARGUMENT);
+  T_EQ(report.requests, 77);
+  T_EQ(tide_profile_current(p->profile), TIDE_PROFILE_NONE);
+}
+
+PLAY_TEST(test_profile_record__a_run_ends_although_its_report_has_a_wrong_size, play_open(p, NULL)) {
+  end_with(p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
+  end_with(p, TIDE_PROFILE_VALIDATE, "a10 b20 -a -b");
+  end_with(p, TIDE_PROFILE_REPLAY, "a10 b20 -a -b");
+  const tide_profile_report report = play_run(p, TIDE_PROFILE_REPLAY, "a10 b20 -a -b");
+  play_expect_same(&report, 2);
+  T_EQ(play_stats(p).recorded, 1);
+  T_EQ(play_stats(p).replayed, 2);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Nesting
 

@@ -371,6 +371,25 @@ static bool do_alloc(model* s, const op* o) {
   return expect_status("alloc", status, TIDE_ERR_NO_MEMORY);
 }
 
+// Asks for memory where a released block was.
+static bool do_alloc_at(model* s, const op* o) {
+  const size_t slot = o->slot % SLOTS;
+  const uint8_t stream = o->other % STREAMS;
+  const own_pool* const pool = scope_pool(s, stream);
+  if (s->items[slot].is_used || s->stale[slot].address == NULL || !tide_device_is_caching(s->d)) return true;
+  if (is_captured(s, stream)) return true;
+  if ((uintptr_t)s->stale[slot].address % 512 != 0) return true;
+  item it = { .tag = ++s->tags, .stream = stream, .bytes = 1 + o->number % (2 * MIB), .is_cached = true };
+  it.pool = pool != NULL ? pool->number : TIDE_POOL_DEFAULT;
+  void* const where = s->stale[slot].address;
+  const tide_status status =
+      ASK(&s->faults, tide_device_alloc_at(s->d, s->streams[stream], it.bytes, where, &it.block));
+  if (is_refused_in_capture(s, status)) return true;
+  if (status != TIDE_OK) return s->faults.is_met || expect_status("alloc_at", status, TIDE_ERR_NO_MEMORY);
+  EXPECT(it.block.address == where, "alloc_at: %p instead of %p", it.block.address, where);
+  return item_begin(s, slot, it);
+}
+
 // Looks at a block a last time, on the streams that may.
 static bool item_read_last(const model* s, const item* it) {
   const uint8_t stream = it->is_written ? it->writer : it->stream;
@@ -936,7 +955,7 @@ static bool do_sweep(model* s, const op* o) {
 // Name, function, how often of 1000.
 // clang-format off
 #define VERB_MAP(X)                                                                                        \
-  X(ALLOC, do_alloc, 385) X(RELEASE, do_release, 200)                         \
+  X(ALLOC, do_alloc, 370) X(ALLOC_AT, do_alloc_at, 15) X(RELEASE, do_release, 200)                         \
   X(RELEASE_ADDRESS, do_release_address, 110) X(RELEASE_TWICE, do_release_twice, 15)                       \
   X(FIND, do_find, 15) X(RECORD, do_record, 80) X(DELAY, do_delay, 20) X(PAUSE, do_pause, 25)              \
   X(CAPTURE, do_capture, 12) X(POLL, do_poll, 15) X(TRIM, do_trim, 7) X(TRIM_POOL, do_trim_pool, 5)        \

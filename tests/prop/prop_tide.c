@@ -215,10 +215,8 @@ static bool growth_is_justified(model* s, const tide_device_stats* stats) {
   const uint64_t parts = 2 * (uint64_t)stats->active[TIDE_STAT_LARGE].current + 3;
   const uint64_t large = (uint64_t)stats->reserved_bytes[TIDE_STAT_LARGE].current;
   const double growth = tide_device_limit(s->d) == TIDE_NO_LIMIT ? 10 : 1;
-  // Half of the slack more may be made ahead, in steady growth too, and may become idle for a view.
-  const double ahead = s->options.tide_ahead ? 0.5 : 0;
   const uint64_t unit = s->options.tide_least_handle_bytes;
-  const double slack = (double)s->peak * (1 + (growth + ahead) * s->options.tide_slack) + 2 * (double)unit;
+  const double slack = (double)s->peak * (1 + growth * s->options.tide_slack) + 2 * (double)unit;
   // By memory, not by time, and not because streams keep some to themselves or have no marks of it.
   const bool is_bounded = s->options.tide_stitch_share == 1 && s->options.tide_idle_handles == 0 &&
                           !marks_are_missing(s);
@@ -375,6 +373,20 @@ static bool do_alloc(model* s, const op* o) {
   return s->items[slot].is_used || item_alloc(s, slot, o->other % STREAMS, op_bytes(o));
 }
 
+// Asks for memory where a released block was, or near.
+static bool do_alloc_at(model* s, const op* o) {
+  const size_t slot = o->slot % SLOTS;
+  item it = { .stream = o->other % STREAMS, .bytes = 513 * KIB + o->number % (3 * MIB) };
+  if (s->items[slot].is_used || s->stale[slot].address == NULL) return true;
+  uint8_t* const where = (uint8_t*)s->stale[slot].address + o->value % 4 * (512 * KIB);
+  if (!note_request(s, it.bytes)) return false;
+  const tide_status status =
+      ASK(&s->faults, tide_device_alloc_at(s->d, s->streams[it.stream], it.bytes, where, &it.block));
+  if (status != TIDE_OK) return s->faults.is_met || expect_status("alloc_at", status, TIDE_ERR_NO_MEMORY);
+  EXPECT(it.block.address == where, "alloc_at: %p instead of %p", it.block.address, (void*)where);
+  return item_begin(s, slot, it);
+}
+
 // Opens a block as another process would.
 static bool do_share(model* s, const op* o) {
   item* const it = &s->items[o->slot % SLOTS];
@@ -496,7 +508,6 @@ static bool do_configure(model* s, const op* o) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   options.tide_idle_handles = o->other % 8 == 1 ? o->number % 4u : 0;
   options.tide_stitch_share = 1;
-  options.tide_ahead = s->options.tide_ahead;
   if (o->value % 2 == 0) options.tide_slack = (double)(o->number % 100) / 1000;
   if (o->value % 8 == 1) options.tide_stitch_share = (double)(o->number % 10) / 100;
   if (o->value % 8 == 3) options.tide_stitch_share = 0;  // always in a hurry
@@ -705,7 +716,7 @@ static bool do_graph_end(model* s, const op* o) {
 // Name, function, how often of 1000.
 // clang-format off
 #define VERB_MAP(X)                                                                                      \
-  X(ALLOC, do_alloc, 424) X(RELEASE, do_release, 290) X(COMB, do_comb, 12)  \
+  X(ALLOC, do_alloc, 409) X(ALLOC_AT, do_alloc_at, 15) X(RELEASE, do_release, 290) X(COMB, do_comb, 12)  \
   X(FIND, do_find, 10) X(RECORD, do_record, 60) X(DELAY, do_delay, 20) X(POLL, do_poll, 15)              \
   X(TRIM, do_trim, 8) X(LIMIT, do_limit, 10) X(CONFIGURE, do_configure, 5) X(RESET, do_reset, 6)         \
   X(RENEW, do_renew, 10) X(HOLD, do_hold, 6) X(POOL_ALLOC, do_pool_alloc, 25)                            \
@@ -731,7 +742,6 @@ static void model_open(model* s, tide_machine* m) {
   s->options.policy = TIDE_POLICY_TIDE;
   s->options.tide_idle_handles = 0;
   s->options.tide_stitch_share = 1;
-  s->options.tide_ahead = !machine_has_memory(m);  // a thread would grow while the figures are compared
   s->options.heap = &s->records.heap;
   tide_observer observer = 0;
   T_OK(tide_device_new(m, 0, &s->options, &s->d));

@@ -15,6 +15,16 @@ class Options(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint32), ("policy", ctypes.c_uint32), ("max_split_bytes", ctypes.c_uint64)]
 
 
+class HistoryOptions(ctypes.Structure):
+    """tide_history_options"""
+    _fields_ = [("size", ctypes.c_uint32), ("is_on", ctypes.c_bool), ("clears", ctypes.c_bool), ("level", ctypes.c_uint8),
+                ("skips", ctypes.c_uint32), ("max_entries", ctypes.c_uint64), ("gather", ctypes.c_void_p),
+                ("user", ctypes.c_void_p), ("number", ctypes.c_void_p)]
+
+    def __init__(self, size, is_on):
+        super().__init__(size=size, is_on=is_on, max_entries=1000)
+
+
 class Block(ctypes.Structure):
     """tide_block"""
     _fields_ = [("address", ctypes.c_void_p), ("handle", ctypes.c_uint64)]
@@ -70,6 +80,22 @@ class HostCache(Cache):
             self._check(self._tide.tide_device_snapshot_to(self._address, path.encode()))
             with open(path, "rb") as file:
                 return pickle.load(file)
+
+    def host_snapshot(self):
+        """The same with pinned memory, of a cache that has recorded a request and its release."""
+        pinned, history, block = ctypes.c_void_p(), HistoryOptions(ctypes.sizeof(HistoryOptions), True), Block()
+        self._check(self._tide.tide_pinned_new(self._machine, None, ctypes.byref(pinned)))
+        try:
+            self._check(self._tide.tide_pinned_history(pinned, ctypes.byref(history)))
+            self._check(self._tide.tide_pinned_alloc(pinned, ctypes.c_size_t(100000), ctypes.byref(block)))
+            self._check(self._tide.tide_pinned_release_address(pinned, ctypes.c_void_p(block.address)))
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "snapshot.pickle")
+                self._check(self._tide.tide_device_pinned_snapshot_to(self._address, pinned, path.encode()))
+                with open(path, "rb") as file:
+                    return pickle.load(file)
+        finally:
+            self._tide.tide_pinned_free(pinned, None)
 
     @property
     def address(self):

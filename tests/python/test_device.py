@@ -147,5 +147,20 @@ class Ranges(WithCache):
         grown.free()
 
 
+class Files(WithCache):
+    def test_pinned_memory_has_the_keys_of_torch(self):
+        data = self.cache.host_snapshot()
+        segment, = data["host_segments"]
+        block, = segment["blocks"]
+        self.assertEqual(list(segment), ["device", "address", "total_size", "allocated_size", "active_size", "requested_size",
+                                         "stream", "segment_type", "segment_pool_id", "is_expandable", "frames", "blocks"])
+        self.assertEqual((segment["device"], segment["stream"], segment["allocated_size"]), (-1, 0, 0))
+        self.assertEqual((segment["segment_pool_id"], segment["is_expandable"]), ((0, 0), False))
+        self.assertEqual((block["state"], block["address"]), ("inactive", segment["address"]))
+        self.assertEqual([entry["action"] for entry in data["host_traces"]],
+                         ["segment_alloc", "alloc", "free_requested", "free_completed"])
+        self.assertEqual(data["host_traces"][1]["size"], 100000)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -261,6 +261,31 @@ T_TEST(test_player__sees_at_the_end_that_it_reserved_more_than_asked) {
   tide_trace_free(trace);
 }
 
+// The driver is called before the first request, or as far as the limit allows it.
+T_TEST(test_player__begins_with_reserved_memory) {
+  static const uint32_t policies[] = { TIDE_POLICY_TORCH, TIDE_POLICY_TIDE };
+  tide_trace* const trace = trace_with_a_peak(10);
+  tide_replay* const replay = replay_of(trace);
+  for (int i = 0; i < 2; i++) {
+    tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+    tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+    device.policy = policies[i];
+    options.device = &device;
+    T_EQ(run_with(replay, &options).reserve_ns, 0);
+    options.reserve_bytes = 200 * MIB;
+    const tide_replay_result whole = run_with(replay, &options);
+    T_EQ(whole.peak_reserved, 200 * MIB);
+    T_EQ(whole.driver_calls, 0);
+    T_EQ(whole.driver_ns, 0);
+    T_CHECK(whole.reserve_ns > 0);
+    options.reserve_bytes = 300 * MIB;
+    options.limit = 250 * MIB;
+    T_EQ(run_with(replay, &options).ooms, 0);
+  }
+  tide_replay_free(replay);
+  tide_trace_free(trace);
+}
+
 T_TEST(test_player__gives_back_what_was_refused_when_recorded) {
   tide_trace* const trace = trace_from(0, "oom 0:500M alloc 1G:500M");
 

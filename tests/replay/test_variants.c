@@ -81,13 +81,14 @@ T_TEST(test_variants__cannot_be_compared_with_the_recording) {
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   add_pair(trace, 64 * MIB, 0, 0);
   T_OK(tide_replay_new(trace, 0, NULL, &replay));
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 5; i++) {
     tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
     options.checks = true;
     options.has_one_stream = i == 0;
     options.has_one_pool = i == 1;
     options.never_waits = i == 2;
     if (i == 3) options.stops_above = 64 * MIB;
+    if (i == 4) options.reserve_bytes = 64 * MIB;
     T_EQ(tide_replay_run(replay, &options, &result), TIDE_ERR_ARGUMENT);
   }
   tide_replay_free(replay);

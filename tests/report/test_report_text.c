@@ -199,6 +199,70 @@ T_TEST(test_report__a_snapshot_goes_to_a_file_of_each_readable_kind) {
   tide_machine_free(machine);
 }
 
+T_TEST(test_report__a_file_can_show_one_pool) {
+  tide_machine* const machine = machine_new();
+  tide_device_cache* const device = recording_device(machine);
+  const char* const path = path_of("pool.pickle");
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  tide_pool pool = 0;
+  tide_trace* trace = NULL;
+  size_t count = 0;
+  T_OK(tide_device_pool_new(device, &options, &pool));
+  T_OK(tide_device_pool_snapshot_to(device, pool, path));
+  T_OK(tide_trace_load(path, NULL, &trace));
+  (void)tide_trace_segments(trace, &count);
+  T_EQ(count, 0);
+  tide_trace_free(trace);
+
+  T_OK(tide_device_pool_snapshot_to(device, TIDE_POOL_DEFAULT, path));
+  T_OK(tide_trace_load(path, NULL, &trace));
+  (void)tide_trace_segments(trace, &count);
+  T_EQ(count, 1);
+  tide_trace_free(trace);
+  (void)unlink(path);
+  T_STATUS(tide_device_pool_snapshot_to(device, pool + 1, path), TIDE_ERR_HANDLE);
+  T_EQ(access(path, F_OK), -1);
+  tide_device_free(device);
+  tide_machine_free(machine);
+}
+
+// How many items a list has that a file has beside those of the devices.
+static size_t list_count(const tide_trace* trace, const char* key) {
+  const tide_intern* const names = tide_trace_names(trace);
+  const uint32_t extra = tide_trace_get_about(trace).extra;
+  return tide_intern_value(names, tide_intern_value_find(names, extra, key)).count;
+}
+
+T_TEST(test_report__a_file_can_have_pinned_memory) {
+  tide_machine* const machine = machine_new();
+  tide_device_cache* const device = recording_device(machine);
+  const char* const path = path_of("pinned.pickle");
+  const tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
+  tide_pinned_cache* pinned = NULL;
+  tide_trace* trace = NULL;
+  tide_block block;
+  size_t count = 0;
+  T_OK(tide_pinned_new(machine, NULL, &pinned));
+  T_OK(tide_pinned_history(pinned, &history));
+  T_OK(tide_pinned_alloc(pinned, MIB, &block));
+  T_OK(tide_pinned_release(pinned, block));
+
+  T_OK(tide_device_pinned_snapshot_to(device, pinned, path));
+
+  T_OK(tide_trace_load(path, NULL, &trace));
+  (void)unlink(path);
+  T_EQ(list_count(trace, "host_segments"), 1);
+  T_EQ(list_count(trace, "host_traces"), 4);
+  (void)tide_trace_segments(trace, &count);
+  T_EQ(count, 1);
+  tide_trace_free(trace);
+  T_STATUS(tide_device_pinned_snapshot_to(device, NULL, path), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_pinned_snapshot_to(NULL, pinned, path), TIDE_ERR_ARGUMENT);
+  tide_pinned_free(pinned, NULL);
+  tide_device_free(device);
+  tide_machine_free(machine);
+}
+
 T_TEST(test_report__files_that_cannot_be_used_are_named) {
   tide_machine* const machine = machine_new();
   tide_device_cache* const device = recording_device(machine);

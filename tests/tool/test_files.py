@@ -134,7 +134,7 @@ def test_standard_input_that_is_closed(folder: str) -> None:
 def test_outputs_that_cannot_be_written(folder: str) -> None:
     file = write(f"{folder}/x.pickle", PLAIN)
     run("convert", file, f"{folder}/none/y.json").fails("No such file")
-    run("convert", file, folder, "--to", "json").fails("is a directory")
+    run("convert", file, folder, "--to", "json").fails("Is a directory")
     run("convert", file, f"{file}/y.json").fails("Not a directory")
     if os.path.exists("/dev/full"):
         run("convert", file, "/dev/full", "--to", "json").fails("No space left")

@@ -115,6 +115,9 @@ def test_wrong_count_of_operands() -> None:
     run("ledger", "show", "x", "y").fails("too many operands")
     run("diff", "x", "y", "z").fails("too many operands: expected A B; see tidemark diff --help")
     run("replay", "--scale-all", "x").fails("--scale-all needs --scale")
+    run("replay", "--reserve", "much", "x").fails("--reserve must be a size such as 14GiB, not 'much'")
+    run("replay", "--reserve", "14", "x").fails("--reserve 14 has no unit: write 14GiB, or 14B")
+    run("replay", "--reserve", "1GiB", "--check", "x").fails("cannot be combined with --reserve")
 
 
 def test_options_may_stand_anywhere_and_end_with_two_dashes(folder: str) -> None:

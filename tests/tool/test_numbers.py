@@ -227,6 +227,20 @@ def test_the_device_that_ran_out_of_memory_comes_first(folder: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------
+# Reserved memory
+
+
+def test_a_replay_that_reserves_its_peak_first_hardly_calls_the_driver(folder: str) -> None:
+    for policy in ("torch", "tide"):
+        line = ("replay", small("resnet_stacks"), "--policy", policy)
+        plain = json_of(*line)
+        equal(plain["reserve_ms"], 0)
+        ready = json_of(*line, "--reserve", f"{plain['peak_reserved']}B")
+        check(0 < ready["reserve_ms"] and ready["driver_ms"] < 0.5 * plain["driver_ms"], f"{policy}: {ready['driver_ms']}")
+        check("to reserve memory before (ms)" in text_of(*line, "--reserve", "1GiB"), policy)
+
+
+# ---------------------------------------------------------------------------------------------------
 # A scale
 
 

@@ -295,6 +295,24 @@ def test_requests_of_others_are_refused(server: Server) -> None:
         equal(server.get(headers={name: value})[0], 200, f"our own request with {name}: {value}")
 
 
+def test_requests_with_a_zero_byte_are_refused(hasty: Server) -> None:
+    """What follows a zero byte must not be hidden from the comparison with our own names."""
+    host, path = hasty.host.encode(), hasty.path.encode()
+
+    def asked(target: bytes, *fields: bytes) -> int:
+        return raw_status(raw(hasty, b"\r\n".join((b"GET " + target + b" HTTP/1.1", *fields, b"", b""))))
+
+    wait_until(lambda: asked(path, b"Host: " + host) == 200)
+    equal(asked(path, b"Host:" + host, b"Accept:  */*", b"Empty:"), 200, "blanks before a value")
+    for fields in ([b"Host: " + host + b"\0.evil.example"], [b"Host:" + host + b"\0"], [b"Host: " + host + b"\0\0 "],
+                   [b"Host: " + host, b"Origin: http://" + host + b"\0.evil.example"],
+                   [b"Host: " + host, b"Sec-Fetch-Site: none\0"], [b"Host: " + host, b"X\0Y: z"],
+                   [b"Host\0: " + host], [b"Host: " + host, b"X: \0"]):
+        equal(asked(path, *fields), 400, str(fields))
+    for target in (path + b"\0", path + b"\0/x", path + b"blocks?device=0&from=0&to=1\0"):
+        equal(asked(target, b"Host: " + host), 400, str(target))
+
+
 def test_odd_requests_are_refused(hasty: Server) -> None:
     host = f"Host: {hasty.host}\r\n".encode()
     line = f"GET {hasty.path} HTTP/1.1\r\n".encode()

@@ -4,6 +4,7 @@
 // The parts of tidemark survey that processes share: rows as bytes, and who reads which file. The whole verb
 // is tested by tests/tool/test_survey.py.
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "survey.h"
 #include "t.h"
@@ -217,4 +218,26 @@ T_TEST(test_survey__the_rank_is_the_number_after_the_word) {
     T_EQ(tool_survey_rank_of(cases[i].path, &rank), cases[i].rank >= 0);
     if (cases[i].rank >= 0) T_EQ(rank, (uint64_t)cases[i].rank);
   }
+}
+
+// What nobody named is not opened: a pipe would wait for somebody who writes.
+T_TEST(test_survey__a_pipe_in_a_folder_was_waited_for) {
+  char folder[] = "/tmp/tide_survey_XXXXXX";
+  char path[64];
+  char* operand = folder;
+  tool_survey_files files = { .count = 0 };
+  T_CHECK(mkdtemp(folder) != NULL);
+  (void)snprintf(path, sizeof path, "%s/x.pickle", folder);
+  T_EQ(mkfifo(path, 0600), 0);
+  tool_survey_files_find(&operand, 1, &files);
+  T_EQ(files.count, 1u);
+  T_EQ(files.items[0].found, TOOL_FOUND_FOLDER);
+  tool_survey_files_fini(&files);
+  operand = path;
+  tool_survey_files_find(&operand, 1, &files);
+  T_EQ(files.count, 1u);
+  T_EQ(files.items[0].found, TOOL_FOUND_FILE);
+  tool_survey_files_fini(&files);
+  T_EQ(unlink(path), 0);
+  T_EQ(rmdir(folder), 0);
 }

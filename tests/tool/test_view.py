@@ -556,7 +556,7 @@ def test_errors(folder: str) -> None:
         (("view", path, "-o", ""), "name of a file"),
         (("view", copy, "-o", copy), "would replace a recording"),
         (("view", path, "-o", os.path.join(folder, "nowhere", "page.html")), "No such file"),
-        (("view", path, "-o", folder), "is a directory"),
+        (("view", path, "-o", folder), "Is a directory"),
         (("view", path, "-o", "/dev/full"), "No space left"),
         (("view", empty, "-o", out), "neither entries nor segments"),
         (("view", os.path.join(folder, "missing"), "-o", out), "missing"),

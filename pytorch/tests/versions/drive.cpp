@@ -76,7 +76,9 @@ void record_history(bool is_on, ca::CreateContextFn recorder, size_t entries, ca
 }
 
 void join_pool(PoolId id, std::shared_ptr<ca::CUDAAllocator> source) {
-#if TORCH_VERSION_MINOR >= 11
+#if TORCH_VERSION_MINOR >= 16
+  cuda()->createOrIncrefPool(0, id, std::move(source), false);
+#elif TORCH_VERSION_MINOR >= 11
   cuda()->createOrIncrefPool(0, id, std::move(source));
 #else
   cuda()->createOrIncrefPool(0, id, source.get());  // the caller keeps it

@@ -227,6 +227,39 @@ void skips_actions() {
 #endif
 }
 
+#if TORCH_VERSION_MINOR >= 16
+// What a snapshot says of blocks: addresses and texts.
+std::map<size_t, std::string> remarks() {
+  std::map<size_t, std::string> found;
+  const ca::SnapshotInfo info = snapshot();
+  for (const ca::TraceEntry& entry : info.device_traces.at(0)) {
+    if (entry.action_ == ca::TraceEntry::ANNOTATE) found[entry.addr_] += entry.user_metadata_;
+  }
+  CHECK(info.external_annotations.empty());
+  return found;
+}
+
+// Remarks on live blocks are entries, but for skipped ones, foreign addresses and without a history.
+void keeps_remarks() {
+  const c10::DataPtr data = cuda()->allocate(mib);
+  int local = 0;
+  cuda()->annotateMemory(data.get(), "too early");
+  record_history(true, nullptr, 1000, ca::RecordContext::NEVER);
+  CHECK(cuda()->supportsUserMetadata());
+  cuda()->annotateMemory(data.get(), "weights: \x1f, \x1e");
+  cuda()->annotateMemory(data.get(), std::string(9999, '.'));
+  cuda()->annotateMemory(&local, "foreign");
+  cuda()->annotateMemory(nullptr, "nothing");
+  const auto found = remarks();
+  const std::string& text = found.at(reinterpret_cast<uintptr_t>(data.get()));
+  CHECK(found.size() == 1 && text.find("weights: \x1f, \x1e....") == 0 && text.size() > 4000);
+  cuda()->recordHistory(true, nullptr, 1000, ca::RecordContext::NEVER, true, { "annotate" });
+  cuda()->annotateMemory(data.get(), "skipped");
+  CHECK(remarks().empty());
+  record_history(false, nullptr, 0, ca::RecordContext::NEVER);
+}
+#endif
+
 // Trackers see each block begin and end, as often as there were requests.
 std::mutex tracked_lock;
 std::map<size_t, int> tracked;
@@ -254,6 +287,9 @@ const std::vector<Test> look_tests = {
   { "shows_every_block", shows_every_block },
   { "records_history", records_history },
   { "skips_actions", skips_actions },
+#if TORCH_VERSION_MINOR >= 16
+  { "keeps_remarks", keeps_remarks },
+#endif
   { "calls_trackers", calls_trackers },
   { "names_holders", names_holders },
   { "counts_time_of_views", counts_time_of_views },

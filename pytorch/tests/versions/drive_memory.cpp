@@ -335,6 +335,37 @@ void pinned_memory_waits() {
   CHECK(is_filled(copy.get(), 6, mib));
 }
 
+#if TORCH_VERSION_MINOR >= 16
+// Idle memory is had again at its address, and no other memory is.
+void has_memory_at_an_address() {
+  const Stream stream;
+  c10::DataPtr first = cuda()->allocate(4 * mib);
+  auto* const address = static_cast<uint8_t*>(first.get());
+  CHECK(throws<c10::Error>([&] { (void)cuda()->allocateWithAddress(2 * mib, address); }));
+  first.clear();
+  {
+    const c10::DataPtr inside = cuda()->allocateWithAddress(2 * mib, address + 2 * mib);
+    CHECK(inside.get() == address + 2 * mib && inside.get_deleter() == cuda()->raw_deleter());
+    CHECK(throws<c10::Error>([&] { (void)cuda()->allocateWithAddress(3 * mib, address); }));
+    CHECK(cuda()->allocateWithAddress(2 * mib, address).get() == address);
+  }
+  CHECK(throws<c10::Error>([&] { (void)cuda()->allocateWithAddress(2 * mib, address + 1); }));
+  const Stream other;
+  CHECK(throws<c10::Error>([&] { (void)cuda()->allocateWithAddress(2 * mib, address); }));
+}
+
+// A pool with an option that the shim does not know is there, and the first one warns.
+void warns_of_options_of_pools() {
+  const int64_t before = model::warnings;
+  for (unsigned i = 0; i < 3; i++) {
+    cuda()->createOrIncrefPool(0, { 0, 70 + i }, nullptr, i > 0);
+    CHECK(cuda()->getPoolUseCount(0, { 0, 70 + i }) == 1);
+    CHECK(model::warnings == before + (i > 0 ? 1 : 0));
+    cuda()->releasePool(0, { 0, 70 + i });
+  }
+}
+#endif
+
 #if TORCH_VERSION_MINOR >= 11
 void pinned_memory_has_pools() {
   const PoolId id = { 3, 0 };
@@ -372,6 +403,10 @@ const std::vector<Test> memory_tests = {
   { "informs_the_profiler", informs_the_profiler },
   { "has_pinned_memory", has_pinned_memory },
   { "pinned_memory_waits", pinned_memory_waits },
+#if TORCH_VERSION_MINOR >= 16
+  { "has_memory_at_an_address", has_memory_at_an_address },
+  { "warns_of_options_of_pools", warns_of_options_of_pools },
+#endif
 #if TORCH_VERSION_MINOR >= 11
   { "pinned_memory_has_pools", pinned_memory_has_pools },
 #endif

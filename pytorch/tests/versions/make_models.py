@@ -4,7 +4,6 @@
 """Writes a model of PyTorch's headers for each version, from facts.py. What no version changes is in model/.
 
     make_models.py FOLDER          writes FOLDER/VERSION/... for every version
-    make_models.py FOLDER EXTRA    writes FOLDER/unknown/..., the newest version with the pure method EXTRA as well
 """
 import pathlib
 import re
@@ -43,19 +42,20 @@ def body(method, kind):
 
 
 class Model:
-    """The headers of one version."""
+    """The headers of one version; `other` replaces the methods of its name in CUDAAllocator: (signature, what it does)."""
 
-    def __init__(self, version, extra=None):
-        self.version, self.extra = version, extra
+    def __init__(self, version, *other):
+        self.version, self.other = version, other
 
     def has(self, first):
         return holds(self.version, first)
 
     def methods(self, wanted):
         """The methods of a class: signature and what the base does."""
-        found = [(text, kind) for owner, text, first, last, kind in facts.METHODS
-                 if owner == wanted and holds(self.version, first, last)]
-        return found + ([(self.extra, facts.PURE)] if self.extra and wanted == "CUDAAllocator" else [])
+        other = self.other if wanted == "CUDAAllocator" else ()
+        names = {name_of(text) for text, _ in other}
+        return [(text, kind) for owner, text, first, last, kind in facts.METHODS
+                if owner == wanted and holds(self.version, first, last) and name_of(text) not in names] + list(other)
 
     def declared(self, wanted):
         return "".join(f"  virtual {text}{body(text, kind)}\n" for text, kind in self.methods(wanted))
@@ -67,7 +67,7 @@ class Model:
 
     def version_h(self):
         major, minor = self.version.split(".")
-        text = f"{self.version}.0" if not self.extra else f"{self.version}.0+unknown"
+        text = f"{self.version}.0" if not self.other else f"{self.version}.0+unknown"
         return (f'{HEAD}#define TORCH_VERSION_MAJOR {major}\n#define TORCH_VERSION_MINOR {minor}\n'
                 f'#define TORCH_VERSION "{text}"\n'
                 f"#define MODEL_NATIVE_PRIORITY {facts.NATIVE_PRIORITY.get(self.version, 0)}\n")
@@ -75,7 +75,7 @@ class Model:
     def allocator_h(self):
         pool = "using MempoolId_t = std::pair<unsigned long long, unsigned long long>;\n"
         return (f"{HEAD}#include <c10/core/DataPtr.h>\n\nnamespace c10 {{\n"
-                f"{pool if self.has(facts.POOL_ID_IN_C10) else ''}"
+                f"{pool if self.has(facts.MOVED) else ''}"
                 f"struct Allocator {{\n  virtual ~Allocator() = default;\n{self.declared('Allocator')}}};\n"
                 "void SetAllocator(DeviceType type, Allocator* allocator, uint8_t priority);\n"
                 "Allocator* GetAllocator(DeviceType type);\n}  // namespace c10\n")
@@ -88,8 +88,8 @@ class Model:
                 + "using AllocatorTraceTracker = std::function<void(const TraceEntry&)>;\n")
 
     def device_h(self):
-        is_here, has_base = self.has(facts.STRUCTS_IN_C10), self.has(facts.DEVICE_ALLOCATOR)
-        base = f"struct DeviceAllocator : Allocator {{\n{self.declared('DeviceAllocator')}}};\n" if has_base else ""
+        is_here = self.has(facts.MOVED)
+        base = f"struct DeviceAllocator : Allocator {{\n{self.declared('DeviceAllocator')}}};\n" if is_here else ""
         return (f"{HEAD}#include <c10/core/Allocator.h>\n#include <c10/core/Stream.h>\n#include <cuda_runtime_api.h>\n\n"
                 "namespace c10::CachingDeviceAllocator {\nusing CachingAllocator::StatArray;\n"
                 f"{self.struct('DeviceStats')}{self.entries() if is_here else ''}"
@@ -98,14 +98,14 @@ class Model:
     def cuda_h(self):
         moved = ["BlockInfo", "SegmentInfo", "TraceEntry", "CreateContextFn", "RecordContext", "AllocatorTraceTracker"]
         uses = "".join(f"using CachingDeviceAllocator::{name};\n" for name in moved)
-        where = "CachingDeviceAllocator::" if self.has(facts.STRUCTS_IN_C10) else ""
-        pool = "using c10::MempoolId_t;" if self.has(facts.POOL_ID_IN_C10) else \
+        where = "CachingDeviceAllocator::" if self.has(facts.MOVED) else ""
+        pool = "using c10::MempoolId_t;" if self.has(facts.MOVED) else \
             "using MempoolId_t = std::pair<unsigned long long, unsigned long long>;"
         sizes = ("struct StreamSegmentSize {\n  StreamSegmentSize(cudaStream_t of, bool is_small, size_t bytes)"
                  " : stream(of), is_small_pool(is_small), total_size(bytes) {}\n"
                  "  cudaStream_t stream;\n  bool is_small_pool;\n  size_t total_size;\n};\n")
         rejection = "using OomRejectionObserver = std::function<void(int64_t, size_t, size_t, size_t)>;\n"
-        base = "DeviceAllocator" if self.has(facts.DEVICE_ALLOCATOR) else "Allocator"
+        base = "DeviceAllocator" if self.has(facts.MOVED) else "Allocator"
         return (f"{HEAD}#include <c10/core/CachingDeviceAllocator.h>\n#include <c10/cuda/CUDACallbacks.h>\n"
                 "#include <c10/cuda/CUDAStream.h>\n\n"
                 f"namespace c10::cuda {{\n{pool}\n}}\n\nnamespace c10::cuda::CUDACachingAllocator {{\n"
@@ -121,7 +121,7 @@ class Model:
                 "using OutOfMemoryObserver = std::function<void(int64_t, size_t, size_t, size_t)>;\n"
                 f"{rejection if self.has(facts.OOM_REJECTION) else ''}"
                 "struct ShareableHandle {\n  ptrdiff_t offset;\n  std::string handle;\n};\n"
-                f"{sizes if self.has(facts.SEGMENT_SIZES) else ''}"
+                f"{sizes if self.has(facts.MOVED) else ''}"
                 f"class CUDAAllocator : public {base} {{\npublic:\n{self.declared('CUDAAllocator')}}};\n"
                 "extern std::atomic<CUDAAllocator*> allocator;\n"
                 "inline CUDAAllocator* get() { return allocator.load(); }\n"
@@ -180,9 +180,6 @@ def write(folder, model):
 
 def main():
     folder = pathlib.Path(sys.argv[1])
-    if len(sys.argv) > 2:
-        write(folder / "unknown", Model(facts.VERSIONS[-1], sys.argv[2]))
-        return
     for version in facts.VERSIONS:
         write(folder / version, Model(version))
 

@@ -20,20 +20,20 @@ import pickle
 import threading
 from typing import Any, Optional, Union
 
-from .. import hook, library
-from . import build, cache, fallback, ledgers, memos, notice, sites
+from .. import files, hook, library, sizes
+from . import build, cache, fallback, ledgers, notice, reserves, sites
 from . import settings as settings_
 from .settings import Option
 from .budgets import ModuleUse, PressureObserver, budget, on_pressure, use, use_in
 from .ledgers import join_ledger, leave_ledger
-from .memos import load_memo, save_memo
 from .regions import Growable, Parked, graph, growable, park, prepare_backup, region, served, tags, trim_backups, unpark
+from .reserves import reserve
 from .sites import MemoryGrowthWarning, Watch
 
 __all__ = ["Growable", "Installation", "MemoryGrowthWarning", "ModuleUse", "OutOfMemoryReport", "Parked",
            "PressureObserver", "Watch", "budget", "explain_oom", "graph", "growable", "install", "installation",
-           "join_ledger", "leave_ledger", "load_memo", "save_memo", "on_pressure", "park", "prepare_backup", "region", "snapshot", "stats", "tags",
-           "trim_backups", "unpark", "use", "use_in", "watch"]
+           "join_ledger", "leave_ledger", "on_pressure", "park", "prepare_backup", "region", "reserve", "snapshot", "stats",
+           "tags", "trim_backups", "unpark", "use", "use_in", "watch"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,14 +180,14 @@ def _check_torch(torch: Any) -> None:
 
 
 def install(policy: Optional[str] = None, *, host: Optional[bool] = None, way: Optional[str] = None,
-            memo: Optional[str] = None, **options: Option) -> Installation:
+            reserve: Union[int, str, None] = None, **options: Option) -> Installation:
     """Makes Tidemark PyTorch's allocator for CUDA memory, and for pinned memory unless `host` is false.
 
     policy    "tide" (default) reserves little more memory than it hands out; "torch" decides as PyTorch does
     way       "class", "pluggable", or "auto" (default): the class if it can be built, otherwise the pluggable interface,
               with a warning that lists the missing features
-    memo      a file: memory that the last run needed is made ahead, and what this run needs is written there at exit. See
-              memos.py; TIDEMARK_MEMO in the environment does the same. Only with the policy "tide"
+    reserve   how much memory a thread reserves when CUDA is initialised, such as "14GiB", so that the first steps need not
+              wait for the driver. See reserves.py; TIDEMARK_RESERVE in the environment does the same
     options   any option of the allocator under its name in PYTORCH_CUDA_ALLOC_CONF, such as
               max_split_size_mb=64, or tide_slack=0.01
 
@@ -208,11 +208,12 @@ def install(policy: Optional[str] = None, *, host: Optional[bool] = None, way: O
 
     with _lock:
         if _installed is None:
-            _installed = _install(torch, policy, host, way, memo or memos.from_environment(), options, wish)
+            size = reserves.from_environment() if reserve is None else sizes.size_bytes(reserve)
+            _installed = _install(torch, policy, host, way, size, options, wish)
         return _installed
 
 
-def _install(torch: Any, policy: Optional[str], host: Optional[bool], way: Optional[str], memo: Optional[str],
+def _install(torch: Any, policy: Optional[str], host: Optional[bool], way: Optional[str], size: Optional[int],
              options: dict[str, Option], wish: settings_.Switch) -> Installation:
     """install() for the first time, with what the environment says."""
     global _library
@@ -236,13 +237,13 @@ def _install(torch: Any, policy: Optional[str], host: Optional[bool], way: Optio
             raise
         if quota is not None:
             raise RuntimeError(f"{ledgers.VARIABLE} needs PyTorch's allocator class, but: {reason}") from reason
-        if memo is not None:
-            raise RuntimeError(f"a memo needs PyTorch's allocator class, but: {reason}") from reason
+        if size is not None:
+            raise RuntimeError(f"memory can be reserved only with PyTorch's allocator class, but: {reason}") from reason
         return _install_pluggable(torch, policy, settings, str(reason))
     if quota is not None:
         ledgers.join_when_used(torch, _needed_shim(), quota)
-    if memo is not None:
-        memos.keep(torch, memo)
+    if size is not None:
+        reserves.begin(torch, _needed_shim(), size)
     return done
 
 
@@ -348,11 +349,24 @@ def _add_tags(data: dict[str, Any]) -> None:
         data["tags"] = listed
 
 
-def snapshot(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
+def _keep_pool(data: dict[str, Any], wanted: tuple[int, int]) -> None:
+    """Leaves in a snapshot of PyTorch what concerns one pool, and entries about no memory. Entries of a PyTorch before 2.8
+    do not name their pool; those are left out."""
+    data["segments"] = [each for each in data["segments"] if tuple(each["segment_pool_id"]) == wanted]
+    data["device_traces"] = [
+        [entry for entry in entries
+         if entry["action"] in ("snapshot", "user_defined") or tuple(entry.get("pool_id", ())) == wanted]
+        for entries in data["device_traces"]]
+
+
+def snapshot(path: Union[str, os.PathLike[str]], pool: Any = None) -> pathlib.Path:
     """Writes a memory snapshot for PyTorch's viewer and the tidemark command: a pickle, or JSON for a .json path.
+
+    An old file is replaced whole, or stays.
 
     It includes the history and its stacks, if torch.cuda.memory._record_memory_history() was called before. Segments have
     their tags, and the key "tags" has the budgets of tags and what was counted for them; PyTorch's viewer ignores both.
+    With a torch.cuda.MemPool, or its id, the file has the memory of that pool alone; (0, 0) is the default pool.
     """
     import torch
 
@@ -360,12 +374,14 @@ def snapshot(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
         _needed_shim()
     target = pathlib.Path(path)
     data = torch.cuda.memory._snapshot()
+    if pool is not None:
+        _keep_pool(data, tuple(getattr(pool, "id", pool)))
     if not _is_off() and torch.cuda.is_initialized():
         _add_tags(data)
-    if target.suffix == ".json":
-        target.write_text(json.dumps(data), encoding="utf-8")
-    else:
-        with open(target, "wb") as file:
+    with files.saved(target) as file:
+        if target.suffix == ".json":
+            file.write(json.dumps(data).encode())
+        else:
             pickle.dump(data, file, protocol=4)  # the highest that PyTorch's viewer reads
     return target
 

@@ -22,7 +22,7 @@ import tempfile
 import time
 from typing import Callable, Iterator, Optional
 
-from .. import library
+from .. import files, library
 from . import trust
 
 FAILED = "failed"  # the file with the reason
@@ -30,7 +30,6 @@ FALLBACK = "TIDEMARK_FALLBACK"  # what a process could not load, for its childre
 REBUILD = "TIDEMARK_REBUILD"
 NOTICE_AFTER_S = 5.0
 _LOOK_EVERY_S = 0.05
-_PART = "part-"  # begins the name of a file that is being written
 
 
 class Transient(library.NotFound):
@@ -99,25 +98,21 @@ def remember(path: pathlib.Path, reason: str) -> None:
     with contextlib.suppress(library.NotFound, OSError):
         folder = trust.open_folder(str(path.parent), own=2)
         try:
-            _write(folder, FAILED, reason)
+            _keep_failure(folder, reason)
         finally:
             os.close(folder)
 
 
-def _write(folder: int, name: str, text: str) -> None:
-    part = f"{_PART}{os.getpid()}"
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
-    with open(handle, "w", encoding="utf-8", errors="replace") as file:
-        file.write(text)
-    os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+def _keep_failure(folder: int, reason: str) -> None:
+    files.write_own(folder, FAILED, reason.encode(errors="replace"))
 
 
 def _read_failure(folder: int) -> Optional[str]:
-    if not trust.has_file(folder, FAILED):
+    file = trust.open_file(folder, FAILED)
+    if file is None:
         return None
-    with open(os.open(FAILED, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder),
-              encoding="utf-8", errors="replace") as file:
-        return file.read()
+    with file:
+        return file.read().decode(errors="replace")
 
 
 # ---------------------------------------------------------------------------------------------------
@@ -129,7 +124,7 @@ def _turn(folder: int, where: str) -> Iterator[bool]:
 
     A file system without locks lets several processes build; each moves a complete file into place.
     """
-    handle = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    handle = files.open_own("lock", os.O_RDWR | os.O_CREAT, folder)
     began, has_said = time.monotonic(), False
     try:
         while True:
@@ -173,19 +168,19 @@ def _sweep(folder: int) -> None:
     readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
         for name in os.listdir(readable):
-            if name.startswith(_PART):
+            if name.startswith(files.PART):
                 os.unlink(name, dir_fd=folder)
     finally:
         os.close(readable)
 
 
 def _make(folder: int, path: pathlib.Path, make: Callable[[str], None]) -> None:
-    handle, built = tempfile.mkstemp(prefix=_PART, suffix=path.suffix, dir=path.parent)
+    handle, built = tempfile.mkstemp(prefix=files.PART, suffix=path.suffix, dir=path.parent)
     os.close(handle)
     try:
         make(built)
         os.chmod(built, 0o700)  # the linker created a new file with the mode of the umask
-        os.replace(built, path)
+        files.move_own(folder, os.path.basename(built), path.name)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(FAILED, dir_fd=folder)
     finally:
@@ -208,7 +203,7 @@ def _obtain(folder: int, path: pathlib.Path, make: Callable[[str], None]) -> Non
         except Transient:
             raise
         except library.NotFound as error:
-            _write(folder, FAILED, str(error))
+            _keep_failure(folder, str(error))
             raise
 
 

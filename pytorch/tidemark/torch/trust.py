@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Optional
+from typing import BinaryIO, Optional
 
-from .. import library
+from .. import files, library
 
 _LINKS = 40  # on one path, the limit of Linux
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -95,19 +95,26 @@ def open_folder(path: str, own: int = 1) -> int:
         raise library.NotFound(f"{path} cannot be used: {error}") from error
 
 
-def has_file(folder: int, name: str) -> bool:
-    """Does an open folder contain a file? Raises library.NotFound if others may have created or changed it."""
+def open_file(folder: int, name: str) -> Optional[BinaryIO]:
+    """A file in an open folder, for reading; None if there is none. Raises library.NotFound if others may have created or
+    changed it."""
     try:
-        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        file = open(files.open_own(name, os.O_RDONLY, folder), "rb")
     except FileNotFoundError:
-        return False
+        return None
     except OSError as error:
         raise library.NotFound(f"{name} cannot be used: {error}") from error
     try:
-        about = os.fstat(handle)
-    finally:
-        os.close(handle)
-    if not stat.S_ISREG(about.st_mode):
-        raise library.NotFound(f"{name} is not a regular file")
-    check(name, about)
-    return True
+        check(name, os.fstat(file.fileno()))
+    except library.NotFound:
+        file.close()
+        raise
+    return file
+
+
+def has_file(folder: int, name: str) -> bool:
+    """Does an open folder contain a file? Raises library.NotFound as open_file() does."""
+    file = open_file(folder, name)
+    if file is not None:
+        file.close()
+    return file is not None

@@ -130,11 +130,15 @@ bool tide__labels_find(void* owner, tide_pool number, tide_pool_label* out);
 // ---------------------------------------------------------------------------------------------------
 // observer.c
 
-// Runs the callbacks that release memory; true if one of them says that it did.
-bool tide__observers_reclaim(tide_device_cache* device);
 void tide__observers_oom(tide_device_cache* device, const tide_oom* oom);
 // Runs the callbacks of pressure, unless the thread is inside one; false if there are none.
 bool tide__observers_press(tide_device_cache* device, const tide_pressure* pressure);
+
+// ---------------------------------------------------------------------------------------------------
+// reclaim.c
+
+// Runs the functions that release memory, of the cache and of the process; true if one says that it did.
+bool tide__observers_reclaim(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
 // pool.c

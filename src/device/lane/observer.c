@@ -51,23 +51,6 @@ void tide__observers_oom(tide_device_cache* device, const tide_oom* oom) {
   tide__observers_call(&device->history.observers, TIDE__OBSERVE_OOM, invoke_oom, &oom);
 }
 
-typedef struct reclaim_round {
-  tide_device_cache* device;
-  bool has_released;
-} reclaim_round;
-
-static void invoke_reclaim(tide__observer_fn function, void* user, void* argument) {
-  reclaim_round* const round = argument;
-  round->has_released = ((tide_reclaim_fn)function)(user, round->device) || round->has_released;
-}
-
-bool tide__observers_reclaim(tide_device_cache* device) {
-  reclaim_round round = { device, false };
-  tide__history_tell(&device->history);
-  tide__observers_call(&device->history.observers, TIDE__OBSERVE_RECLAIM, invoke_reclaim, &round);
-  return round.has_released;
-}
-
 // Callbacks of pressure run one at a time in a thread: they may make requests.
 static _Thread_local bool is_pressed;
 

@@ -35,10 +35,9 @@ typedef struct tide__policy {
   // Forgets memory that is parked and not needed any more, before idle memory is given back. The caller has
   // the gate. NULL: nothing is parked.
   void (*tidy)(tide_device_cache* device);
-  // Gives memory back that was made before a request needed it; returns whether there was some. It is the
-  // first that goes when memory is short. The caller has the gate, and may lose it in between. NULL: there is
-  // never any.
-  bool (*give_ahead)(tide_device_cache* device, const tide__call_context* context);
+  // Makes idle memory for large blocks in the lane of a request: some or all of its `rounded` bytes, of
+  // `bytes` in all. *out_bytes is how much. The caller has the gate.
+  tide_status (*reserve)(tide__request* request, uint64_t* out_bytes);
   // Does a pool give its idle memory back as soon as it has no users, rather than at the next trim?
   bool gives_when_unused;
   // Adds what all threads have counted for themselves to the totals. NULL: they count in lanes only.
@@ -48,10 +47,6 @@ typedef struct tide__policy {
 // The policy of a pool. Plain pools, pools with their own functions for segments, and those in which each
 // block is a segment always follow the policy torch.
 const tide__policy* tide__policy_of(const tide_device_cache* device, tide__pool* pool);
-
-static inline bool tide__policy_give_ahead(tide_device_cache* device, const tide__call_context* context) {
-  return device->ahead.bytes > 0 && device->policy->give_ahead(device, context);
-}
 
 // ---------------------------------------------------------------------------------------------------
 // request.c: what both policies do with a request

@@ -258,16 +258,15 @@ static void pools_retry(tide_device_cache* device, pool_walk walk) {
   if (pool_walk_next(device, &walk) != NULL) retry_refused(device);
 }
 
-// Forgets what is parked and not needed any more, and gives back what was made ahead.
-static void tidy(tide_device_cache* device, const tide__call_context* context) {
+// Forgets what is parked and not needed any more.
+static void tidy(tide_device_cache* device) {
   if (device->policy->tidy != NULL) device->policy->tidy(device);
-  (void)tide__policy_give_ahead(device, context);
 }
 
 static tide_status reclaim(tide_device_cache* device, pool_walk walk, const tide__call_context* context) {
   tide__pool* pool = NULL;
   tide__gate_settle(device);
-  tidy(device, context);
+  tidy(device);
   pools_retry(device, walk);
   while ((pool = pool_walk_next(device, &walk)) != NULL) TIDE_TRY(pool_give(device, pool, context));
   tide__pool_drop_unused(device);
@@ -362,7 +361,7 @@ static tide_status reclaim_to(tide_device_cache* device, pool_walk pools, uint64
   tide__pool* pool = NULL;
   uint64_t idle = 0;
   tide__gate_settle(device);
-  tidy(device, context);
+  tidy(device);
   for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
     idle += pool_idle_bytes(device, pool);
   }
@@ -371,7 +370,7 @@ static tide_status reclaim_to(tide_device_cache* device, pool_walk pools, uint64
 
 tide_status tide__reclaim_some(tide_device_cache* device, uint64_t bytes, const tide__call_context* context) {
   tide__gate_settle(device);
-  tidy(device, context);
+  tidy(device);
   return reclaim_some(device, (pool_walk){ .has_default = true, .is_request = true }, bytes, context);
 }
 
@@ -526,7 +525,7 @@ tide_status tide__reclaim_by_age(const tide__request* request) {
 static tide_status pool_trim_at_gate(tide_device_cache* device, tide_pool number, bool is_capturing,
                                      const tide__call_context* context) {
   tide__gate_settle(device);
-  tidy(device, context);
+  tidy(device);
   tide__pool* const pool = tide__pool_find(device, number);
   TIDE_REQUIRE(pool != NULL, TIDE_ERR_HANDLE, "device_trim_pool: there is no pool %u", number);
   if (pool_keeps_idle(device, pool)) return TIDE_OK;
@@ -546,7 +545,6 @@ static tide_status trim_at_gate(tide_device_cache* device, tide_pool number, uin
   const tide_status status = keep_bytes == 0 ? reclaim(device, pools, context)
                                              : reclaim_to(device, pools, keep_bytes, context);
   if (!is_capturing) tide__totals_forget_peak(device);
-  device->ahead.most_reserved = 0;
   return status;
 }
 

@@ -52,7 +52,6 @@ static void totals_each(tide_device_stats* totals, void (*change)(tide_stat* sta
 #undef CHANGE
   change(&totals->oversize_allocations);
   change(&totals->oversize_segments);
-  change(&totals->ahead_bytes);
 }
 
 void tide_device_reset_accumulated(tide_device_cache* device) {
@@ -64,7 +63,6 @@ void tide_device_reset_accumulated(tide_device_cache* device) {
 #define FORGET(name) device->totals.name = 0;
   TIDE_DEVICE_COUNTER_MAP(FORGET)
 #undef FORGET
-  device->totals.num_ahead_handles = device->totals.ahead_ns = 0;
   device->totals.stitch_ns = device->totals.num_hurries = 0;
   tide__mutex_unlock(&device->totals_lock);
 }

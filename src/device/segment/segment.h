@@ -55,4 +55,11 @@ tide_status tide__lane_quiesce(tide_device_cache* device, const tide__lane* lane
 
 tide_status tide__expand_grow(const tide__request* request, tide__block** out);
 
+// ---------------------------------------------------------------------------------------------------
+// uncached.c: memory without a cache
+
+tide_status tide__uncached_alloc(tide_device_cache* device, size_t bytes, tide_block* out);
+// Takes a block back whose handle was ended. If the machine fails, it stays the caller's.
+tide_status tide__uncached_release(tide_device_cache* device, tide__block* block);
+
 #endif

@@ -45,8 +45,7 @@ void tide__external_leave(tide_device_cache* device, tide__lane* lane) {
 // Memory that is lent belongs to a block of another lane, and is noted when it returns.
 static bool block_is_idle(const tide__block* block) {
   return block->state == TIDE__BLOCK_FREE || block->state == TIDE__BLOCK_UNMAPPED ||
-         block->state == TIDE__BLOCK_VACANT || block->state == TIDE__BLOCK_LENT ||
-         block->state == TIDE__BLOCK_AHEAD;
+         block->state == TIDE__BLOCK_VACANT || block->state == TIDE__BLOCK_LENT;
 }
 
 static bool lane_is_idle_locked(const tide__lane* lane) {

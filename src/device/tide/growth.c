@@ -6,8 +6,7 @@
 #include "device/tide/pace.h"
 
 // Large blocks: what is handed out, the highest that ever was at once, with this request, and what is
-// reserved. Parked memory counts as if it were there, because its blocks do; memory that was made ahead as if
-// it were not.
+// reserved. Parked memory counts as if it were there, because its blocks do.
 typedef struct level {
   uint64_t active;
   uint64_t peak;
@@ -25,8 +24,7 @@ static level level_with(const tide__request* request) {
   const tide_device_stats* const totals = &device->totals;
   const uint64_t active = tide__totals_large(device, 0);
   const uint64_t reserved = (uint64_t)(totals->reserved_bytes[TIDE_STAT_LARGE].current +
-                                       totals->parked_bytes[TIDE_STAT_LARGE].current) -
-                            device->ahead.bytes;
+                                       totals->parked_bytes[TIDE_STAT_LARGE].current);
   const uint64_t peak = tide__max(device->peak_large, active + more);
   const level now = { active, peak, reserved, device->served[TIDE__LARGE] };
   tide__mutex_unlock(&device->totals_lock);
@@ -56,19 +54,10 @@ static uint64_t idle_left(const tide__request* request, const level* now, uint64
   return most > slack ? tide__difference(now->active + request->rounded + most, now->reserved) : 0;
 }
 
-// With a memo, the peak of the last run decides as well: before the first handle is made ahead, a request
-// makes its own.
-static tide__handle_sizes growth_handles(const tide__request* request, uint64_t peak) {
-  if (request->kind == TIDE__SMALL) return tide__handles_of(tide__request_unit(request));
-  tide__handle_sizes sizes = tide__handle_sizes_for(request, peak);
-  const uint64_t ahead_bytes = tide__ahead_handle_bytes(request->device, request->lane);
-  sizes.least = tide__max(sizes.least, tide__round_up(ahead_bytes, sizes.unit));
-  sizes.most = tide__max(sizes.most, sizes.least);
-  return sizes;
-}
-
 void tide__growth_choose(const tide__request* request, tide__growth* growth) {
-  if (growth->handles.least == 0) growth->handles = growth_handles(request, growth->peak);
+  if (growth->handles.least != 0) return;
+  growth->handles = request->kind == TIDE__SMALL ? tide__handles_of(tide__request_unit(request))
+                                                 : tide__handle_sizes_for(request, growth->peak);
 }
 
 // How much more may be reserved for a request: under the limit of the device, and by the budgets of tags.
@@ -133,12 +122,8 @@ static tide__pace pace_at(const tide__request* request, const level* now) {
   return tide__load_relaxed(&device->limit) == TIDE_NO_LIMIT ? device->pace : none;
 }
 
-// A limit that memory made ahead would come up against is not in the way: that goes first.
 tide__growth tide__growth_of(const tide__request* request, tide__patience how) {
   tide_device_cache* const device = request->device;
-  if (device->ahead.bytes > 0 &&
-      tide__growth_limit(request) < tide__round_up(request->rounded, tide__request_unit(request)))
-    (void)tide__ahead_give(device, &request->context);
   const level now = level_with(request);
   if (tide__is_hurried(request)) (void)tide__stitch_begin(request);
   const tide__pace pace = pace_at(request, &now);

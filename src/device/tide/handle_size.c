@@ -68,11 +68,23 @@ static double largest_of_large(uint64_t peak, double loose) {
   return (loose > LOOSE_PART_LEAST ? loose : LOOSE_PART_LEAST) * (double)peak / MOST_PARTS;
 }
 
+static uint64_t largest_allowed(const tide__request* request, uint64_t unit) {
+  return tide__max(unit, request->options->tide_most_handle_bytes / unit * unit);
+}
+
+// Nothing is known yet about the requests to come, and all handles lie in one piece, so that few views are
+// needed.
+uint64_t tide__handle_bytes_of_reserve(const tide__request* request, uint64_t bytes) {
+  const uint64_t unit = tide__home_unit(request->device);
+  const uint64_t root = tide__square_root(tide__min(bytes, request->device->total_bytes) * ROOT_BYTES);
+  return tide__min(largest_allowed(request, unit), tide__max(unit, tide__round_up(root, unit)));
+}
+
 // What lasts is in one piece, because nothing else uses its handle. No other handle is so small that a view
 // of all idle memory has thousands.
 tide__handle_sizes tide__handle_sizes_for(const tide__request* request, uint64_t peak) {
   const uint64_t unit = tide__request_unit(request);
-  const uint64_t limit = tide__max(unit, request->options->tide_most_handle_bytes / unit * unit);
+  const uint64_t limit = largest_allowed(request, unit);
   const uint64_t least = tide__max(unit, peak / LEAST_PARTS / unit * unit);
   const lasting known = lasting_with(request, peak);
   if (known.is_request) return tide__handles_of(tide__min(limit, tide__round_up(request->rounded, unit)));

@@ -252,7 +252,6 @@ static tide__segment* lane_newest_home(const tide__lane* lane, bool is_small) {
 // The segment is not in its lane any more.
 static void home_forget(tide_device_cache* device, tide__segment* segment) {
   tide__lane* const lane = segment->lane;
-  tide__ahead_forget(device, segment);
   tide__list_unlink(&segment->home->link);
   if (lane->homes[segment->is_small] == segment)
     lane_set_home(lane, segment->is_small, lane_newest_home(lane, segment->is_small));

@@ -3,6 +3,7 @@
 //
 // How homes grow, and how idle memory of a home is made ready for a request: mapped at home, and waited for
 // where another stream used it last. The caller has the gate.
+#include "device/tide/growth.h"
 #include "device/tide/home.h"
 
 // How soon the lane of a home may use a range of it.
@@ -26,11 +27,9 @@ static bool can_be_used(tide__readiness readiness, bool can_wait) {
 // ---------------------------------------------------------------------------------------------------
 // Growing
 
-// What lies before the top of a home, or before memory that was made ahead there, and is idle, if its lane
-// can use it; or NULL.
+// What lies before the top of a home and is idle, if its lane can use it; or NULL.
 static tide__block* top_hole_locked(tide_device_cache* device, const tide__home* home, bool can_wait) {
-  const bool is_before_ahead = home->ahead != NULL && home->ahead == home->top->prev;
-  tide__block* const hole = is_before_ahead ? home->ahead->prev : home->top->prev;
+  tide__block* const hole = home->top->prev;
   if (hole == NULL || hole->state != TIDE__BLOCK_FREE) return NULL;
   return can_be_used(range_readiness_locked(device, home, hole->address, hole->bytes), can_wait) ? hole
                                                                                                  : NULL;
@@ -58,11 +57,9 @@ tide_status tide__home_fill(tide_device_cache* device, tide__segment* segment, u
   return TIDE_OK;
 }
 
-// What is taken to grow, each if there is one: the idle block before the top, memory that was made ahead
-// there, and a part of the top.
+// What is taken to grow, each if there is one: the idle block before the top, and a part of the top.
 typedef struct growing {
   tide__block* hole;
-  tide__block* ahead;
   tide__block* fresh;
 } growing;
 
@@ -73,16 +70,14 @@ static uint64_t missing_bytes(const tide__request* request, const tide__growth* 
   return idle < request->rounded ? tide__round_up(request->rounded - idle, growth->unit) : 0;
 }
 
-// False if it would take more than `most` bytes; without a part of the top if the others are enough.
+// False if it would take more than `most` bytes; without a part of the top if the hole is enough.
 static bool grow_begin_locked(const tide__request* request, tide__segment* segment,
                               const tide__growth* growth, uint64_t most, growing* out) {
   out->hole = top_hole_locked(request->device, segment->home, growth->can_wait);
-  out->ahead = out->fresh = NULL;
-  uint64_t missing = missing_bytes(request, growth, out->hole);
-  if (missing > most || missing > segment->home->top->bytes + tide__ahead_at_top(segment)) return false;
+  out->fresh = NULL;
+  const uint64_t missing = missing_bytes(request, growth, out->hole);
+  if (missing > most || missing > segment->home->top->bytes) return false;
   if (out->hole != NULL) tide__free_index_take_locked(out->hole);
-  if (missing > 0) out->ahead = tide__ahead_take_locked(request->device, segment, missing);
-  if (out->ahead != NULL) missing -= tide__min(missing, out->ahead->bytes);
   if (missing > 0) out->fresh = tide__home_cut_top_locked(segment, missing);
   return true;
 }
@@ -98,52 +93,41 @@ uint64_t tide__home_missing(const tide__request* request, const tide__growth* gr
   return missing;
 }
 
-static void grow_give_up(tide_device_cache* device, tide__segment* segment, const growing* g) {
+static void grow_give_up(tide__segment* segment, const growing* g) {
   tide__mutex_lock(&segment->lane->lock);
   if (g->fresh != NULL) tide__home_uncut_top_locked(segment, g->fresh);
-  if (g->ahead != NULL) tide__ahead_put_locked(device, segment, g->ahead);
   if (g->hole != NULL) tide__block_return_locked(g->hole, false);
   tide__mutex_unlock(&segment->lane->lock);
 }
 
 static tide__block* grow_join_locked(tide__lane* lane, const growing* g) {
-  tide__block* const last = g->fresh != NULL ? g->fresh : g->ahead != NULL ? g->ahead : g->hole;
-  if (g->ahead != NULL && last != g->ahead) tide__block_absorb_prev_locked(lane, last);
-  if (g->hole != NULL && last != g->hole) tide__block_absorb_prev_locked(lane, last);
-  return last;
-}
-
-// A home with addresses for the request, of which it may have some with memory that was made ahead.
-static tide_status home_find(const tide__request* request, uint64_t bytes, tide__segment** out) {
-  const tide__segment* const newest = request->lane->homes[request->kind];
-  const uint64_t ready = newest != NULL ? tide__ahead_at_top(newest) : 0;
-  return tide__home_with_room(request, bytes - tide__min(bytes, ready), out);
+  if (g->fresh == NULL) return g->hole;
+  if (g->hole != NULL) tide__block_absorb_prev_locked(lane, g->fresh);
+  return g->fresh;
 }
 
 static tide_status home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
                              tide__block** out) {
   tide_device_cache* const device = request->device;
   tide__segment* segment = NULL;
-  growing g = { NULL, NULL, NULL };
-  TIDE_TRY(home_find(request, tide__round_up(request->rounded, growth->unit), &segment));
+  growing g = { NULL, NULL };
+  TIDE_TRY(tide__home_with_room(request, tide__round_up(request->rounded, growth->unit), &segment));
   if (!tide__lane_lock_with_spares(device, request->lane)) return TIDE_ERR_NO_MEMORY;
   const bool has_begun = grow_begin_locked(request, segment, growth, most, &g);
   tide__mutex_unlock(&request->lane->lock);
   if (!has_begun) return TIDE_OK;
   const uint64_t address = g.fresh != NULL ? g.fresh->address : 0;
   const uint64_t bytes = g.fresh != NULL ? g.fresh->bytes : 0;
-  const bool has_grown = g.fresh != NULL || g.ahead != NULL;
   const tide_status status = bytes > 0 ? tide__home_fill(device, segment, address, bytes, growth->handles)
                                        : TIDE_OK;
   if (status != TIDE_OK) {
-    grow_give_up(device, segment, &g);
+    grow_give_up(segment, &g);
     return status;
   }
   tide__mutex_lock(&request->lane->lock);
   *out = grow_join_locked(request->lane, &g);
   tide__mutex_unlock(&request->lane->lock);
   if (bytes > 0) tide__mapped_tell(request, address, bytes);
-  if (has_grown) tide__ahead_note(request, segment, growth->handles.least, bytes);
   return TIDE_OK;
 }
 
@@ -155,6 +139,48 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
   const tide_status status = home_grow(request, growth, most, out);
   if (status != TIDE_ERR_NO_MEMORY || growth->unit == exact.unit) return status;
   return home_grow(request, &exact, most, out);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Reserving
+
+enum { RESERVE_HANDLES = 8 };  // that are made in one turn at the gate
+
+// How much is reserved in this turn; 0: a limit or a budget allows no more.
+static uint64_t reserve_bytes(const tide__request* request, uint64_t handle_bytes) {
+  const uint64_t unit = tide__home_unit(request->device);
+  const uint64_t allowed = tide__growth_limit(request) / unit * unit;
+  const uint64_t wanted = tide__round_up(request->rounded, unit);
+  return tide__min(allowed, tide__min(wanted, RESERVE_HANDLES * handle_bytes));
+}
+
+// Makes and maps handles at the top of a home, which become idle.
+static tide_status top_fill(const tide__request* request, tide__segment* segment, uint64_t bytes,
+                            uint64_t handle_bytes) {
+  tide_device_cache* const device = request->device;
+  if (!tide__lane_lock_with_spares(device, request->lane)) return TIDE_ERR_NO_MEMORY;
+  tide__block* const block = tide__home_cut_top_locked(segment, bytes);
+  tide__mutex_unlock(&request->lane->lock);
+  const uint64_t address = block->address;
+  const tide_status status = tide__home_fill(device, segment, address, bytes, tide__handles_of(handle_bytes));
+  tide__mutex_lock(&request->lane->lock);
+  if (status == TIDE_OK) tide__block_return_locked(block, true);
+  else tide__home_uncut_top_locked(segment, block);
+  tide__mutex_unlock(&request->lane->lock);
+  if (status == TIDE_OK) tide__mapped_tell(request, address, bytes);
+  return status;
+}
+
+tide_status tide__home_reserve(tide__request* request, uint64_t* out_bytes) {
+  const uint64_t handle_bytes = tide__handle_bytes_of_reserve(request, request->bytes);
+  const uint64_t bytes = reserve_bytes(request, handle_bytes);
+  tide__segment* segment = NULL;
+  TIDE_REQUIRE(bytes > 0, TIDE_ERR_NO_MEMORY, "a limit or a budget allows no more");
+  tide__stuck_retry(request->device);
+  TIDE_TRY(tide__home_with_room(request, bytes, &segment));
+  TIDE_TRY(top_fill(request, segment, bytes, handle_bytes));
+  *out_bytes = bytes;
+  return TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -179,16 +205,6 @@ static tide_status handles_map_at_home(tide_device_cache* device, tide__handle* 
   }
   tide__mutex_unlock(&lane->lock);
   return TIDE_OK;
-}
-
-tide_status tide__home_map_next(tide_device_cache* device, tide__segment* segment, uint64_t* inout_from,
-                                uint64_t to, bool* out_mapped) {
-  const tide__home* const home = segment->home;
-  size_t i = tide__handle_index_at(home, *inout_from);
-  while (i < home->count && home->handles[i]->address < to && home->handles[i]->is_mapped) i++;
-  *out_mapped = i < home->count && home->handles[i]->address < to;
-  *inout_from = *out_mapped ? tide__handle_end(home->handles[i]) : to;
-  return *out_mapped ? handles_map_at_home(device, &home->handles[i], 1) : TIDE_OK;
 }
 
 // Maps the handles under a block that are not mapped at home yet, run by run.

@@ -17,12 +17,8 @@ static bool can_hurry(const tide_device_options* options) {
   return options->tide_stitch_share < 1 && options->tide_most_slack > options->tide_slack;
 }
 
-bool tide__hurry_is_on(tide_device_cache* device) {
-  return device->is_hurried && can_hurry(tide__device_options(device));
-}
-
 bool tide__is_hurried(const tide__request* request) {
-  return tide__may_stitch(request) && tide__hurry_is_on(request->device);
+  return tide__may_stitch(request) && request->device->is_hurried && can_hurry(request->options);
 }
 
 // The machine's time, or 0: is making views bounded at all?

@@ -13,8 +13,7 @@ static inline bool tide__may_stitch(const tide__request* request) {
          !request->is_capturing;
 }
 
-// Is the policy in a hurry? And for a request?
-bool tide__hurry_is_on(tide_device_cache* device);
+// Is the policy in a hurry for a request?
 bool tide__is_hurried(const tide__request* request);
 // Counts the time until now as passed. Returns the machine's time; 0: making views is not bounded.
 uint64_t tide__stitch_begin(const tide__request* request);

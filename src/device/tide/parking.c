@@ -31,7 +31,8 @@ static bool range_is_idle_locked(const tide__segment* segment, const tide__handl
          tide__block_end(block) >= tide__handle_end(handle);
 }
 
-// Is memory of a segment used by somebody who does not know that it is parked?
+// Is memory of a segment used by somebody who does not know that it is parked? A BUSY block is being given back
+// by a thread that is telling observers so: inside an observer nobody waits for that thread.
 static tide_status segment_check_locked(const tide__segment* segment) {
   const tide_pool number = segment->lane->pool->base.number;
   TIDE_REQUIRE(segment->home != NULL, TIDE_ERR_UNSUPPORTED,
@@ -44,6 +45,8 @@ static tide_status segment_check_locked(const tide__segment* segment) {
                  (unsigned long long)handle->address);
   }
   for (const tide__block* block = segment->head; block != NULL; block = block->next) {
+    TIDE_REQUIRE(block->state != TIDE__BLOCK_BUSY, TIDE_ERR_STATE,
+                 "pool %u cannot be parked: another thread is giving memory of it back", number);
     const bool is_lent = block->state == TIDE__BLOCK_ALLOCATED && block->is_borrowed;
     TIDE_REQUIRE(!is_lent, TIDE_ERR_STATE,
                  "pool %u cannot be parked: the block at %#llx serves a request of the default pool", number,
@@ -400,7 +403,6 @@ tide_status tide__pools_park(tide_device_cache* device, tide__pool_list list, co
   TIDE_ASSERT(list_moving(list) == NULL);
   for (size_t i = 0; i < list.count; i++) TIDE_TRY(pool_check(device, list.pools[i]));
   tide__pools_set_moving(list, true);
-  (void)tide__ahead_give(device, context);
   const tide_status status = park_moving(&call, out);
   tide__pools_set_moving(list, false);
   out->backup = order->wish.kind;

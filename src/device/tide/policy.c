@@ -181,10 +181,7 @@ static tide_status flush_if_due(tide__request* request, tide__block** out) {
 static tide_status grow(tide__request* request, tide__growth* growth, uint64_t most, tide__block** out) {
   TIDE_TRY(tide__pool_open(request));
   tide__growth_choose(request, growth);
-  tide_status status = tide__home_grow(request, growth, tide__min(most, tide__growth_limit(request)), out);
-  if (status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context))
-    status = tide__home_grow(request, growth, tide__min(most, tide__growth_limit(request)), out);
-  TIDE_TRY(or_none(status));
+  TIDE_TRY(or_none(tide__home_grow(request, growth, tide__min(most, tide__growth_limit(request)), out)));
   return *out != NULL ? prepare_at_gate(request, growth->can_wait ? TIDE__WAITS : TIDE__AVOIDS_WAITS, out)
                       : TIDE_OK;
 }
@@ -202,19 +199,13 @@ static tide_status stitch(tide__request* request, tide__growth* growth, tide__bl
   if (*out != NULL) return TIDE_OK;
   growth->limit_left = tide__growth_limit(request);
   tide__growth_choose(request, growth);
-  tide_status status = tide__view_make(request, growth, out);
-  if (status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context)) {
-    growth->limit_left = tide__growth_limit(request);
-    status = tide__view_make(request, growth, out);
-  }
-  TIDE_TRY(status);
+  TIDE_TRY(tide__view_make(request, growth, out));
   return *out != NULL ? prepare_at_gate(request, growth->can_wait ? TIDE__WAITS : TIDE__AVOIDS_WAITS, out)
                       : TIDE_OK;
 }
 
 // Stitches, if there is time for it; else makes memory as far as the limit allows.
 static tide_status rung_stitch(tide__request* request, tide__growth* growth, tide__block** out) {
-  growth->slack_left -= tide__min(growth->slack_left, tide__ahead_release(request->device, request->lane));
   const uint64_t begin_ns = tide__stitch_begin(request);
   if (tide__is_hurried(request) && request->device->hurry_ns_left <= 0) {
     TIDE_TRY(grow(request, growth, growth->limit_left, out));
@@ -262,16 +253,13 @@ static tide_status make(tide__request* request, tide__growth* growth, tide__bloc
   if (*out != NULL) return TIDE_OK;
   TIDE_TRY(tide__view_use(request, growth, out));
   if (*out != NULL) return TIDE_OK;
-  const uint64_t most = tide__max(tide__min(growth->slack_left, growth->limit_left),
-                                  tide__ahead_of_memo(request->device, request->lane));
-  TIDE_TRY(grow(request, growth, most, out));
+  TIDE_TRY(grow(request, growth, tide__min(growth->slack_left, growth->limit_left), out));
   return *out != NULL ? TIDE_OK : or_none(rung_stitch(request, growth, out));
 }
 
 static uint64_t reserved_large(tide_device_cache* device) {
   tide__mutex_lock(&device->totals_lock);
-  const uint64_t reserved = (uint64_t)device->totals.reserved_bytes[TIDE_STAT_LARGE].current -
-                            device->ahead.bytes;
+  const uint64_t reserved = (uint64_t)device->totals.reserved_bytes[TIDE_STAT_LARGE].current;
   tide__mutex_unlock(&device->totals_lock);
   return reserved;
 }
@@ -408,7 +396,6 @@ static tide_status tide_climb(tide__request* request, tide__block** out) {
   if (status == TIDE_ERR_NO_MEMORY) tide__oom_note_budgets(request);
   if (*out != NULL) tide__growth_served(request);
   else request->device->pace = pace;
-  tide__ahead_go_on(request->device, &request->context);
   tide__gate_leave(request->device);
   return status;
 }
@@ -436,7 +423,6 @@ static tide_status tide_let_go(tide_device_cache* device, tide__pool* pool) {
     tide__tcache_flush(device);
     TIDE_TRY(tide__external_synchronize(device));
   }
-  tide__ahead_leave_pool(device, pool);
   return tide__views_trim(device, pool);
 }
 
@@ -452,7 +438,7 @@ const tide__policy tide__policy_tide = {
   .recover = tide_recover,
   .let_go = tide_let_go,
   .tidy = tide__parking_tidy,
-  .give_ahead = tide__ahead_give,
+  .reserve = tide__home_reserve,
   .gives_when_unused = true,
   .settle = tide__tcache_settle,
 };

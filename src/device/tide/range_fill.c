@@ -390,8 +390,8 @@ static tide_status fill_all(filling* s, uint64_t from, uint64_t to, bool uses_id
   return TIDE_OK;
 }
 
-static tide_status range_fill(const tide__request* request, tide_range* range, uint64_t from, uint64_t to,
-                              tide__fill how) {
+tide_status tide__range_fill(const tide__request* request, tide_range* range, uint64_t from, uint64_t to,
+                             tide__fill how) {
   tide_device_cache* const device = request->device;
   const uint64_t most = request->options->tide_most_handle_bytes / range->unit * range->unit;
   filling s = { .own = { .request = request, .takes_all = how == TIDE__FILL_WAITED }, .range = range };
@@ -405,12 +405,4 @@ static tide_status range_fill(const tide__request* request, tide_range* range, u
   tide__heap_release(device->heap, s.idle, s.idle_capacity, sizeof *s.idle);
   tide__heap_release(device->heap, s.parts, s.part_capacity, sizeof *s.parts);
   return status;
-}
-
-// What was made ahead goes first when memory is short.
-tide_status tide__range_fill(const tide__request* request, tide_range* range, uint64_t from, uint64_t to,
-                             tide__fill how) {
-  const tide_status status = range_fill(request, range, from, to, how);
-  const bool is_again = status == TIDE_ERR_NO_MEMORY && tide__ahead_give(request->device, &request->context);
-  return is_again ? range_fill(request, range, from, to, how) : status;
 }

@@ -73,6 +73,8 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
 // Makes and maps `bytes` at an address of a home, BUSY, of which nothing is mapped.
 tide_status tide__home_fill(tide_device_cache* device, tide__segment* segment, uint64_t address,
                             uint64_t bytes, tide__handle_sizes sizes);
+// Makes idle memory at the top of the home of a request's lane: see tide__policy.
+tide_status tide__home_reserve(tide__request* request, uint64_t* out_bytes);
 // How much of that would be new memory.
 uint64_t tide__home_missing(const tide__request* request, const tide__growth* growth);
 // The newest home of the request's lane and kind, with addresses for `bytes` more.
@@ -99,10 +101,6 @@ bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes);
 // Makes this true for a BUSY block. *out_ready is false if other lanes may still use it and cannot be waited
 // for.
 tide_status tide__home_prepare(tide_device_cache* device, tide__block* block, bool can_wait, bool* out_ready);
-// Maps the next handle of a range that has its place in a home and is not mapped there, and moves the
-// beginning of the range behind it. *out_mapped is false if there is none.
-tide_status tide__home_map_next(tide_device_cache* device, tide__segment* segment, uint64_t* inout_from,
-                                uint64_t to, bool* out_mapped);
 // Updates whether the handles under a range are mapped and not used by other lanes.
 void tide__home_note_locked(tide_device_cache* device, tide__home* home, uint64_t address, uint64_t bytes);
 // Notes the last use of a range of a home by a lane.
@@ -113,45 +111,6 @@ tide__span tide__home_span(const tide__home* home, uint64_t address, uint64_t by
 // Brings what handles say about idle memory up to date. Only blocks are looked at that have changed since the
 // last call, unless they are many.
 void tide__home_survey_locked(const tide__segment* segment);
-
-// ---------------------------------------------------------------------------------------------------
-// ahead.c: memory that is made before a request needs it
-
-// Has a helper thread, or models one; and ends it.
-void tide__ahead_init(tide_device_cache* device);
-void tide__ahead_fini(tide_device_cache* device);
-// Notes that a home has grown for a request, in which `made` bytes are new.
-void tide__ahead_note(const tide__request* request, tide__segment* segment, uint64_t handle_bytes,
-                      uint64_t made);
-// Notes that new handles of a view have their place in a home and are not mapped there.
-void tide__ahead_note_late(const tide__request* request, tide__segment* segment, uint64_t address,
-                           uint64_t bytes);
-// At the end of a request: lets the helper go on from there.
-void tide__ahead_go_on(tide_device_cache* device, const tide__call_context* context);
-// Takes whole handles at the top of a home for at least `bytes`, or all; BUSY, or NULL if there are none. And
-// adds a BUSY block of whole handles, just below the top and just behind what there is.
-tide__block* tide__ahead_take_locked(tide_device_cache* device, tide__segment* segment, uint64_t bytes);
-void tide__ahead_put_locked(tide_device_cache* device, tide__segment* segment, tide__block* block);
-// The size of the next handle of a lane by a memo; 0: unknown.
-uint64_t tide__ahead_handle_bytes(tide_device_cache* device, const tide__lane* lane);
-// What a lane has of it by a memo, which needs no slack.
-uint64_t tide__ahead_of_memo(const tide_device_cache* device, const tide__lane* lane);
-// Makes what a lane has of it idle; returns how much that was.
-uint64_t tide__ahead_release(tide_device_cache* device, const tide__lane* lane);
-// Gives all of it back to the machine, because memory is short; false if there was none. What the machine
-// does not take, or a floor keeps, is idle.
-bool tide__ahead_give(tide_device_cache* device, const tide__call_context* context);
-// The same for the homes of a pool, or of streams that are closed: what was made there becomes idle, and no
-// more is made.
-void tide__ahead_leave_pool(tide_device_cache* device, const tide__pool* pool);
-void tide__ahead_leave_closed(tide_device_cache* device);
-// How much of it lies at the top of a home.
-uint64_t tide__ahead_at_top(const tide__segment* segment);
-// A home is about to go.
-static inline void tide__ahead_forget(tide_device_cache* device, const tide__segment* segment) {
-  if (device->ahead.home == segment) device->ahead.home = NULL;
-  if (device->ahead.late_home == segment) device->ahead.late_home = NULL;
-}
 
 // ---------------------------------------------------------------------------------------------------
 // view.c: stitched memory
@@ -166,16 +125,12 @@ void tide__view_block_end_locked(tide_device_cache* device, tide__block* block,
 tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t bytes);
 
 // ---------------------------------------------------------------------------------------------------
-// view_ahead.c: views that are made before a request needs them
-
-// Maps one handle of the next view of the memo; false if there is nothing to do now.
-bool tide__view_ahead_step(tide_device_cache* device);
-
-// ---------------------------------------------------------------------------------------------------
 // handle_size.c
 
 // How large new handles for a large request are.
 tide__handle_sizes tide__handle_sizes_for(const tide__request* request, uint64_t peak);
+// How large handles are of so many bytes that are reserved at once.
+uint64_t tide__handle_bytes_of_reserve(const tide__request* request, uint64_t bytes);
 // All handles of a range have one size.
 static inline tide__handle_sizes tide__handles_of(uint64_t bytes) {
   return (tide__handle_sizes){ bytes, bytes, bytes };
@@ -207,14 +162,8 @@ void tide__view_free(tide_device_cache* device, tide__view* view);
 // Called after a stitch for a lane mapped this many handles: if there are too many views, the least recently
 // used ones are retired.
 void tide__views_keep_few(tide_device_cache* device, tide__lane* lane, size_t mapped);
-// Are there as many that some should go?
-bool tide__views_are_many(tide_device_cache* device);
 // Unmaps a view that no block is in, and that no work uses any more.
 tide_status tide__view_drop(tide_device_cache* device, tide__segment* segment);
-// Ends the view that is being made ahead.
-void tide__view_ahead_end(tide_device_cache* device);
-// Unmaps the views that were made ahead and that no request has used, as far as the machine allows.
-void tide__views_drop_ahead(tide_device_cache* device);
 // Takes a handle out of all views of its pool.
 tide_status tide__views_drop_handle(tide_device_cache* device, tide__handle* handle);
 // Unmaps all views that no block is in.

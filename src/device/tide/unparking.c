@@ -339,7 +339,6 @@ tide_status tide__pools_unpark(tide_device_cache* device, tide__pool_list list, 
     TIDE_TRY(tide__streams_find(device, order->streams, order->stream_count, &call.streams));
   }
   tide__pools_set_moving(list, true);  // first, because observers hear of what is given, and the gate is left
-  (void)tide__ahead_give(device, context);
   const tide_status status = unpark_moving(&call, out);
   tide__pools_set_moving(list, false);
   tide__streams_free(device, &call.streams);

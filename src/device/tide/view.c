@@ -58,17 +58,6 @@ void tide__view_link_locked(tide_device_cache* device, tide__segment* segment, t
   segment->lane->view_count++;
 }
 
-tide__segment* tide__view_made_ahead(const tide__request* request, const tide__view* wanted) {
-  if (request->device->ahead.view_count == 0) return NULL;
-  TIDE_LIST_EACH(it, &request->lane->segments) {
-    tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
-    const tide__view* const view = segment->view;
-    if (view == NULL || !view->is_ahead || view->is_broken || view->count != wanted->count) continue;
-    if (memcmp(view->handles, wanted->handles, view->count * sizeof *view->handles) == 0) return segment;
-  }
-  return NULL;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Blocks in views
 

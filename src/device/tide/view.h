@@ -24,8 +24,6 @@ void tide__view_record_free(tide_device_cache* device, tide__segment* segment);
 // Adds a view to its lane, whose addresses are vacant.
 void tide__view_link_locked(tide_device_cache* device, tide__segment* segment, tide__addresses* addresses,
                             uint64_t bytes);
-// A view of the request's lane that was made ahead, of just the handles of another; NULL: there is none.
-tide__segment* tide__view_made_ahead(const tide__request* request, const tide__view* wanted);
 // Makes a BUSY block of vacant addresses of a view. It takes the pieces that were gathered.
 tide__block* tide__view_cut_locked(tide__gathering* g, tide__segment* segment, uint64_t offset,
                                    uint64_t bytes);

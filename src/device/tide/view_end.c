@@ -50,7 +50,6 @@ tide_status tide__views_drop_handle(tide_device_cache* device, tide__handle* han
 }
 
 static void view_discount(tide_device_cache* device, const tide__segment* segment) {
-  if (segment->view->is_ahead) device->ahead.view_count--;
   device->view_bytes -= segment->bytes;
   device->view_count--;
   segment->lane->view_count--;
@@ -67,32 +66,11 @@ tide_status tide__view_drop(tide_device_cache* device, tide__segment* segment) {
   tide__mutex_unlock(&lane->lock);
   tide__list_unlink(&view->order);
   tide__addresses_give(device, view->addresses);
-  if (device->ahead.view == segment) device->ahead.view = NULL;
   if (view->is_retired) device->retired_count--;
   else view_discount(device, segment);
   tide__view_free(device, view);
   tide__segment_free(device, segment);
   return TIDE_OK;
-}
-
-void tide__views_drop_ahead(tide_device_cache* device) {
-  tide__pool* const pool = &device->default_pool;
-  tide__lane* lane = device->ahead.view_count > 0 ? tide__lane_next(device, pool, NULL) : NULL;
-  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
-    tide__segment* next = NULL;
-    for (tide__segment* segment = view_next(lane, NULL); segment != NULL; segment = next) {
-      next = view_next(lane, segment);
-      const bool goes = segment->view->is_ahead && !segment->view->is_retired;
-      if (goes) tide__ignore(tide__view_drop(device, segment));
-    }
-  }
-}
-
-// A retired view goes with the others.
-void tide__view_ahead_end(tide_device_cache* device) {
-  tide__segment* const segment = device->ahead.view;
-  device->ahead.view = NULL;
-  if (segment != NULL && !segment->view->is_retired) tide__ignore(tide__view_drop(device, segment));
 }
 
 static bool view_is_idle(const tide__segment* segment) {
@@ -150,7 +128,7 @@ tide_status tide__view_add_peer(tide_device_cache* device, const tide__segment* 
 // ---------------------------------------------------------------------------------------------------
 // Too many views
 
-bool tide__views_are_many(tide_device_cache* device) {
+static bool views_are_many(tide_device_cache* device) {
   return device->view_count > VIEWS_MOST ||
          device->view_bytes / VIEW_BYTES_MOST > tide__load_relaxed(&device->reserved_bytes);
 }
@@ -199,7 +177,7 @@ static tide_status views_unmap_retired(tide_device_cache* device, tide__pool* po
 // What fails is tried again with the next.
 void tide__views_keep_few(tide_device_cache* device, tide__lane* lane, size_t mapped) {
   const tide_error before = *tide_last_error();
-  while (tide__views_are_many(device)) {
+  while (views_are_many(device)) {
     tide__segment* const oldest = view_oldest(device);
     if (oldest == NULL) break;
     view_retire(device, oldest);

@@ -293,7 +293,7 @@ static tide__block* view_commit_locked(stitching* s, new_view* n) {
   return tide__view_cut_locked(&s->own, segment, n->plan.start, s->own.request->rounded);
 }
 
-static tide__block* view_commit(stitching* s, const tide__growth* growth, new_view* n) {
+static tide__block* view_commit(stitching* s, new_view* n) {
   tide_device_cache* const device = s->own.request->device;
   tide__mutex_lock(&s->own.request->lane->lock);
   tide__block* const block = view_commit_locked(s, n);
@@ -301,39 +301,18 @@ static tide__block* view_commit(stitching* s, const tide__growth* growth, new_vi
   tide__heap_release(device->heap, n->made, n->made_count, sizeof *n->made);
   s->mapped = n->segment->view->count;
   n->segment = NULL;  // it is the lane's now
-  if (n->plan.created > 0) {
-    tide__mapped_tell(s->own.request, n->fresh_address, n->plan.created);
-    tide__ahead_note(s->own.request, n->home, growth->handles.least, n->plan.created);
-    tide__ahead_note_late(s->own.request, n->home, n->fresh_address, n->plan.created);
-  }
-  return block;
-}
-
-// Takes a view that was made ahead, as if it were made now: behind all others of its lane.
-static tide__block* view_adopt(stitching* s, const new_view* n, tide__segment* ready) {
-  tide__lane* const lane = ready->lane;
-  tide__mutex_lock(&lane->lock);
-  tide__list_unlink(&ready->link);
-  tide__list_append(&lane->segments, &ready->link);
-  ready->stack = s->own.request->context.stack;
-  ready->view->is_ahead = false;
-  tide__view_list_add(ready);
-  tide__block* const block = tide__view_cut_locked(&s->own, ready, n->plan.start, s->own.request->rounded);
-  tide__mutex_unlock(&lane->lock);
-  s->own.request->device->ahead.view_count--;
+  if (n->plan.created > 0) tide__mapped_tell(s->own.request, n->fresh_address, n->plan.created);
   return block;
 }
 
 static tide_status view_build(stitching* s, const tide__growth* growth, new_view* n, tide__block** out) {
-  tide__segment* const ready = tide__view_made_ahead(s->own.request, n->segment->view);
-  if (ready != NULL) return tide__view_block_finish(&s->own, view_adopt(s, n, ready), out);
   const tide_status status = view_map(s, growth, n);
   if (status != TIDE_OK) {
     view_unmap(s, n);
     view_give_up(s, n);
     return status;
   }
-  return tide__view_block_finish(&s->own, view_commit(s, growth, n), out);
+  return tide__view_block_finish(&s->own, view_commit(s, n), out);
 }
 
 // Would growth at home take little more new memory than the view? Then its place at home is as good.
@@ -364,7 +343,6 @@ tide_status tide__view_make(const tide__request* request, const tide__growth* gr
   for (int i = 0; i < STITCH_ATTEMPTS && status == TIDE_OK && *out == NULL; i++) {
     status = view_try(&s, growth, i + 1 < STITCH_ATTEMPTS, out);
   }
-  request->device->ahead.is_view_due = true;
   if (*out != NULL) tide__views_keep_few(request->device, request->lane, s.mapped);
   tide__spares_give(&s.own);
   tide__heap_release(heap, s.handles, s.handle_capacity, sizeof *s.handles);

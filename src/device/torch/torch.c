@@ -132,14 +132,6 @@ static tide_status grow(tide__request* request, tide__block** out) {
   return status == TIDE_ERR_NO_MEMORY ? TIDE_OK : status;
 }
 
-// What was made ahead under another policy goes before anything else.
-static tide_status rung_grow(tide__request* request, tide__block** out) {
-  const tide_status status = grow(request, out);
-  const bool is_short = status == TIDE_ERR_NO_MEMORY || (status == TIDE_OK && *out == NULL);
-  return is_short && tide__policy_give_ahead(request->device, &request->context) ? grow(request, out)
-                                                                                 : status;
-}
-
 // Idle memory of the request's own tag, if a budget is in the way.
 static tide_status rung_give_own(tide__request* request, tide__block** out) {
   tide__pool* const pool = request->pool;
@@ -150,7 +142,7 @@ static tide_status rung_give_own(tide__request* request, tide__block** out) {
   TIDE_TRY(tide__request_choose(request, out));
   if (*out != NULL) return TIDE_OK;
   TIDE_TRY(tide__reclaim_pool_some(request->device, pool, request->segment_bytes - room, &request->context));
-  return rung_grow(request, out);
+  return grow(request, out);
 }
 
 static tide_status rung_collect(tide__request* request, tide__block** out) {
@@ -164,7 +156,7 @@ static tide_status rung_release_some(tide__request* request, tide__block** out) 
   if (request->is_capturing && request->options->captures_by_stream)
     return TIDE_OK;  // it would break the capture
   TIDE_TRY(tide__reclaim_available(request, &is_enough));
-  return is_enough ? rung_grow(request, out) : TIDE_OK;
+  return is_enough ? grow(request, out) : TIDE_OK;
 }
 
 static tide_status rung_wait_one_by_one(tide__request* request, tide__block** out) {
@@ -183,7 +175,7 @@ static tide_status rung_release_all(tide__request* request, tide__block** out) {
   if (*out != NULL) return TIDE_OK;
   TIDE_TRY(tide__reclaim_all(request->device, &request->context));
   TIDE__COUNT(request->device, num_alloc_retries);
-  return rung_grow(request, out);
+  return grow(request, out);
 }
 
 // Growth is nearly always the end of it, and so is not looked at.
@@ -197,7 +189,7 @@ static tide_status climb(tide__request* request, tide__block** out) {
   static const tide__rung own = { "idle memory of its tag", rung_give_own };
   tide__oom_begin();
   TIDE_TRY(rung_collect(request, out));
-  if (*out == NULL) TIDE_TRY(rung_grow(request, out));
+  if (*out == NULL) TIDE_TRY(grow(request, out));
   if (*out == NULL && tide__budgets_exist(request->device) && !request->is_rejected) {
     const tide_status status = tide__oom_climb(&own, 1, request, out);
     if (status != TIDE_ERR_NO_MEMORY) TIDE_TRY(status);
@@ -227,6 +219,22 @@ static tide_status torch_recover(tide__request* request, tide__block** out) {
   return status == TIDE_ERR_NO_MEMORY ? tide__oom_report(request) : status;
 }
 
+// A segment as for one request, which grows at once.
+static tide_status torch_reserve(tide__request* request, uint64_t* out_bytes) {
+  tide__block* block = NULL;
+  request->rounded = request->segment_bytes = tide__round_up(request->rounded, TIDE__SEGMENT_STEP);
+  const tide_status status = grow(request, &block);
+  if (block == NULL && (status == TIDE_OK || status == TIDE_ERR_NO_MEMORY))
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "there is no memory for a segment of %llu bytes",
+                     (unsigned long long)request->rounded);
+  TIDE_TRY(status);
+  tide__mutex_lock(&request->lane->lock);
+  tide__block_return_locked(block, true);
+  tide__mutex_unlock(&request->lane->lock);
+  *out_bytes = request->rounded;
+  return TIDE_OK;
+}
+
 const tide__policy tide__policy_torch = {
   .name = "torch",
   .small_bytes = TIDE__SMALL_BYTES,
@@ -235,4 +243,5 @@ const tide__policy tide__policy_torch = {
   .choose_locked = torch_choose_locked,
   .splits = torch_splits,
   .recover = torch_recover,
+  .reserve = torch_reserve,
 };

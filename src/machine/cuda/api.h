@@ -184,6 +184,9 @@ enum {
   X(event_query, cuEventQuery, (CU(event) event))                                                            \
   X(event_synchronize, cuEventSynchronize, (CU(event) event))                                                \
   X(copy, cuMemcpyAsync, (CU(pointer) destination, CU(pointer) source, size_t bytes, CU(stream) stream))     \
+  X(copy_peer, cuMemcpyPeerAsync,                                                                            \
+    (CU(pointer) destination, CU(context) destination_context, CU(pointer) source,                           \
+     CU(context) source_context, size_t bytes, CU(stream) stream))                                           \
   X(fill, cuMemsetD8Async, (CU(pointer) destination, unsigned char value, size_t bytes, CU(stream) stream))  \
   X(call, cuLaunchHostFunc, (CU(stream) stream, CU(function) function, void* user))                          \
   X(capture_exchange, cuThreadExchangeStreamCaptureMode, (CU(capture_mode) * inout))                         \

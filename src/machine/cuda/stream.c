@@ -130,14 +130,48 @@ tide_status tide__cuda_stream_wait(void* self, int device, tide_stream stream, t
 // ---------------------------------------------------------------------------------------------------
 // Work
 
+// The device that an address is memory of; -1 for host memory and what the driver does not know.
+static int cuda_device_of(const tide__cuda* cuda, tide__cu_pointer address) {
+  uint32_t type = 0;
+  int device = -1;
+  const bool is_device =
+      cuda->api.pointer_attribute(&type, TIDE__CU_POINTER_MEMORY_TYPE, address) == TIDE__CU_SUCCESS &&
+      type == TIDE__CU_MEMORY_DEVICE &&
+      cuda->api.pointer_attribute(&device, TIDE__CU_POINTER_DEVICE, address) == TIDE__CU_SUCCESS;
+  return is_device && device < cuda->device_count ? device : -1;
+}
+
+// The contexts of both ends if they are memory of different devices, otherwise NULL.
+static tide_status copy_find_contexts(tide__cuda* cuda, tide__cu_pointer to, tide__cu_pointer from,
+                                      tide__cu_context out[2]) {
+  const int destination = cuda_device_of(cuda, to);
+  const int source = destination >= 0 ? cuda_device_of(cuda, from) : -1;
+  if (source < 0 || source == destination) return TIDE_OK;
+  TIDE_TRY(tide__cuda_context(cuda, destination, &out[0]));
+  return tide__cuda_context(cuda, source, &out[1]);
+}
+
+// The plain copy cannot reach mapped memory of a device without peer access. The copy between two contexts
+// stages the bytes there, and is direct elsewhere.
+static tide_status copy_inside(tide__cuda* cuda, tide__cu_stream stream, tide__cu_pointer to,
+                               tide__cu_pointer from, size_t bytes) {
+  tide__cu_context contexts[2] = { NULL, NULL };
+  if (cuda->device_count > 1) TIDE_TRY(copy_find_contexts(cuda, to, from, contexts));
+  const bool is_plain = contexts[0] == NULL;
+  return tide__cuda_status(cuda, "copy",
+                           is_plain ? cuda->api.copy(to, from, bytes, stream)
+                                    : cuda->api.copy_peer(to, contexts[0], from, contexts[1], bytes, stream));
+}
+
 tide_status tide__cuda_copy(void* self, int device, tide_stream stream, void* destination, const void* source,
                             size_t bytes) {
   tide__cuda* cuda = self;
-  tide__cu_result result = 0;
-  CUDA_IN_DEVICE(cuda, device, result,
-                 cuda->api.copy(tide__cuda_pointer(destination), tide__cuda_pointer(source), bytes,
-                                cuda_stream(stream)));
-  return tide__cuda_status(cuda, "copy", result);
+  bool is_pushed = false;
+  TIDE_TRY(tide__cuda_enter(cuda, device, &is_pushed));
+  const tide_status status = copy_inside(cuda, cuda_stream(stream), tide__cuda_pointer(destination),
+                                         tide__cuda_pointer(source), bytes);
+  tide__cuda_leave(cuda, is_pushed);
+  return status;
 }
 
 tide_status tide__cuda_fill(void* self, int device, tide_stream stream, void* destination, uint8_t value,

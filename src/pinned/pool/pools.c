@@ -76,19 +76,19 @@ static void kept_release(tide_pinned_cache* pinned, tide__pin_pool* pool) {
 
 tide_status tide__pin_pools_empty(tide_pinned_cache* pinned) {
   const tide__pin_pick all = { .keep_bytes = 0 };
-  tide_status first = TIDE_OK;
+  tide__first_failure failure;
   tide__pool_cursor at = { 0 };
   tide__link list;
   tide__list_init(&list);
+  tide__first_failure_begin(&failure);
   for (;;) {
     tide__pin_pool* const pool = tide__pin_pool_at(tide__pools_next_unused(&pinned->pools, &at));
-    if (pool == NULL) return first;
+    if (pool == NULL) return tide__first_failure_end(&failure);
     kept_release(pinned, pool);
-    const tide_status polled = tide__pin_poll(pinned);
+    tide__first_failure_note(&failure, tide__pin_poll(pinned));
     (void)tide__pin_depot_pick(pinned, pool, &all, &list);
-    const tide_status given = tide__pin_segments_give(pinned, &list, NULL);
+    tide__first_failure_note(&failure, tide__pin_segments_give(pinned, &list, NULL));
     unused_leave(pinned, pool);
-    if (first == TIDE_OK) first = polled != TIDE_OK ? polled : given;
   }
 }
 

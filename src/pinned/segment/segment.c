@@ -121,7 +121,8 @@ static tide__pin_segment* segment_new(const tide__pin_request* request, bool is_
   segment->capacity = segment_capacity(pinned, request, is_least);
   segment->ordinal = tide__add_relaxed(&pinned->next_ordinal, 1);
   segment->stack = request->context.stack;
-  segment->is_cached = request->bytes <= pinned->options.max_block_bytes;
+  const uint64_t bytes = pinned->options.powers_of_two ? request->rounded : request->bytes;
+  segment->is_cached = bytes <= pinned->options.max_block_bytes;
   return segment;
 }
 
@@ -193,35 +194,37 @@ static tide_status segment_give(tide_pinned_cache* pinned, tide__pin_segment* se
 }
 
 tide_status tide__pin_segments_give(tide_pinned_cache* pinned, tide__link* list, uint32_t* out_count) {
-  tide_status first = TIDE_OK;
+  tide__first_failure failure;
   uint32_t count = 0;
+  tide__first_failure_begin(&failure);
   while (!tide__list_is_empty(list)) {
     tide__pin_segment* const segment = TIDE_OWNER(list->next, tide__pin_segment, link);
     tide__list_unlink(&segment->link);
     const tide_status status = segment_give(pinned, segment);
     if (status == TIDE_OK) count++;
-    if (first == TIDE_OK) first = status;
+    tide__first_failure_note(&failure, status);
   }
   if (out_count != NULL) *out_count = count;
-  return first;
+  return tide__first_failure_end(&failure);
 }
 
 tide_status tide__pin_refused_give(tide_pinned_cache* pinned, uint32_t* count) {
-  tide_status first = TIDE_OK;
+  tide__first_failure failure;
   tide__link list;
   tide__list_init(&list);
   tide__mutex_lock(&pinned->chunks_lock);
   tide__list_append(&pinned->refused, &list);  // `list` replaces the old head
   tide__list_unlink(&pinned->refused);
   tide__mutex_unlock(&pinned->chunks_lock);
+  tide__first_failure_begin(&failure);
   while (!tide__list_is_empty(&list)) {
     tide__pin_segment* const segment = TIDE_OWNER(list.next, tide__pin_segment, all);
     tide__list_unlink(&segment->all);
     const tide_status status = segment_return(pinned, segment);
     if (status == TIDE_OK) (*count)++;
-    if (first == TIDE_OK) first = status;
+    tide__first_failure_note(&failure, status);
   }
-  return first;
+  return tide__first_failure_end(&failure);
 }
 
 void tide__pin_segment_drop(tide_pinned_cache* pinned, tide__pin_segment* segment) {

@@ -91,15 +91,13 @@ static tide_status waits_run(tide_pinned_cache* pinned, tide__waits_mode mode) {
   tide__link going;
   if (tide__waits_is_empty(&pinned->waits)) return TIDE_OK;
   tide__list_init(&going);
-  tide_error record;
+  tide__first_failure failure;
   const tide__waits_pass pass = { .mode = mode, .call = &going };
-  const tide_status asked = tide__waits_run(&pinned->waits, &pass, NULL);
-  tide__error_keep(&record);
-  const tide_status given = tide__pin_segments_give(pinned, &going, NULL);
+  tide__first_failure_begin(&failure);
+  tide__first_failure_note(&failure, tide__waits_run(&pinned->waits, &pass, NULL));
+  tide__first_failure_note(&failure, tide__pin_segments_give(pinned, &going, NULL));
   tide__pin_keep_cap(pinned);
-  if (asked == TIDE_OK) return given;
-  tide__error_restore(&record);
-  return asked;
+  return tide__first_failure_end(&failure);
 }
 
 tide_status tide__pin_poll(tide_pinned_cache* pinned) { return waits_run(pinned, TIDE__WAITS_POLL_ALL); }
