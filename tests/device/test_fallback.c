@@ -250,7 +250,7 @@ EMULATED_TEST(test_fallback__configuring_changes_neither_policy_nor_reason) {
 
 // The addresses that the policy tide had reserved for its first request were taken for an expandable segment.
 EMULATED_TEST(test_fallback__expandable_segments_come_later) {
-  tide_device_cache* const d = device_with(m, "policy:tide,tide_ahead:False");
+  tide_device_cache* const d = device_with(m, "policy:tide");
   fault_at(m, TIDE_CALL_MAP, 0, 1, TIDE_ERR_MACHINE);
   give(d, take(d, NULL, 3 * MIB));
   tide_machine_fault_clear(m);
