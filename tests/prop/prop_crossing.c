@@ -20,17 +20,15 @@
 // ---------------------------------------------------------------------------------------------------
 // Threads
 
-#define VERBS(X)                                                                                      \
-  X(alloc, 160)                                                                                       \
-  X(room_alloc, 160)                                                                                  \
-  X(release, 240)                                                                                     \
-  X(touch, 60)                                                                                        \
-  X(swap, 40)                                                                                         \
-  X(wait, 20) X(delay, 20) X(stream, 6) X(reserve, 4) X(errand, 4) X(room_new, 24) X(room_end, 12)    \
-      X(room_change, 6) X(room_trim, 8) X(pool, 6) X(capture, 3) X(park, 24) X(unpark, 30) X(use, 40) \
-          X(backup, 6) X(read, 6) X(budget, 12) X(limit, 6) X(join, 12) X(leave, 8) X(neighbour, 4)   \
-              X(total, 2) X(options, 4) X(range, 24) X(span, 12) X(trim, 6) X(poll, 6) X(snapshot, 2) \
-                  X(stats, 6) X(history, 4) X(visit, 6) X(observe, 16) X(fault, 10) X(heap, 10) X(relief, 6)
+// clang-format off
+#define VERBS(X)                                                                                           \
+  X(alloc, 160) X(room_alloc, 160) X(release, 240) X(touch, 60) X(swap, 40) X(wait, 20) X(delay, 20)       \
+  X(stream, 6) X(reserve, 4) X(errand, 4) X(room_new, 24) X(room_end, 12) X(room_change, 6)                \
+  X(room_trim, 8) X(pool, 6) X(capture, 3) X(park, 24) X(unpark, 30) X(use, 40) X(backup, 6) X(read, 6)    \
+  X(budget, 12) X(limit, 6) X(join, 12) X(leave, 8) X(neighbour, 4) X(total, 2) X(options, 4) X(range, 24) \
+  X(span, 12) X(trim, 6) X(poll, 6) X(snapshot, 2) X(stats, 6) X(history, 4) X(visit, 6) X(observe, 16)    \
+  X(fault, 10) X(heap, 10) X(relief, 6)
+// clang-format on
 
 typedef struct verb {
   const char* name;
