@@ -786,7 +786,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_pool_reserved(tide_device_cache*
                                                               uint64_t* out);
 
 // Checks all invariants of the allocator. Returns 0, or the number of a broken invariant (docs/device.md),
-// with the details in tide_last_error().
+// with the details in tide_last_error(). Waits for threads of the allocator itself, which give memory to other
+// processes.
 // Threads: no other call may be in progress.
 TIDE_API int tide_device_check(tide_device_cache* device);
 

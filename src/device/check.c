@@ -425,6 +425,7 @@ static int device_walk(tide_device_cache* device) {
 int tide_device_check(tide_device_cache* device) {
   if (device == NULL || tide__is_inherited(device)) return 0;
   (void)tide__gate_enter(device);
+  tide__gate_settle(device);  // a thread of the allocator may have paused with memory in its hands
   const int broken = device_walk(device);
   tide__gate_leave(device);
   return broken;

@@ -527,6 +527,35 @@ DEVICE_TEST_OVER(test_join__a_pool_ends_while_a_use_waits, tide_host) {
   ledger_remove();
 }
 
+typedef struct visit {
+  atomic_int is_inside;
+  atomic_int is_expected;
+} visit;
+
+// Keeps the thread that answers others inside, until the test is about to look.
+static void visit_hold(void* user, const tide_trace_entry* entry) {
+  visit* const v = user;
+  if (entry->action != shrink_action() || atomic_exchange(&v->is_inside, 1) != 0) return;
+  T_WAIT(atomic_load(&v->is_expected));
+  for (int i = 0; i < 2000; ++i) (void)sched_yield();
+}
+
+// The thread that gives memory to others works at any time. A check met memory that it had in hand.
+DEVICE_TEST_OVER(test_join__a_check_waits_for_what_is_given, device_host) {
+  visit v = { 0 };
+  join(d, 100 * MIB, 0, 0);
+  give(d, take(d, NULL, 30 * MIB));
+  give(d, take(d, NULL, 60 * MIB));
+  const tide_observer observer = observe_trace(d, visit_hold, &v);
+  T_OK(tide_quota_set_total(ledger_path(), 20 * MIB));
+  T_WAIT(atomic_load(&v.is_inside));
+  atomic_store(&v.is_expected, 1);
+  device_expect_valid(d);
+  T_OK(tide_device_detach(d, observer));
+  tide_device_leave(d);
+  ledger_remove();
+}
+
 // A process that holds 60 MiB, until it is killed.
 static void child_run(int ready) {
   tide_machine* m = NULL;

@@ -4,9 +4,9 @@
 // The world of prop_crossing.c: caches of one machine that share a ledger, the rooms in them, and what blocks
 // contain while any thread may park any tag.
 //
-// A room is a pool with a tag. Memory in a room may be away, so whoever touches it does so in a use of its tag
-// (tide_device_use()), which keeps it from giving way. Explicit parking does not care for uses: it excludes
-// touches by a lock, `touch`. Work that was queued before is waited for by the parking itself.
+// A room is a pool with a tag. Memory in a room may be away, so whoever touches it does so in a use of its
+// tag (tide_device_use()), which keeps it from giving way. Explicit parking does not care for uses: it
+// excludes touches by a lock, `touch`. Work that was queued before is waited for by the parking itself.
 #ifndef TIDEMARK_TESTS_CROSSING_H
 #define TIDEMARK_TESTS_CROSSING_H
 
