@@ -171,7 +171,7 @@ enum { WORKERS = 4 };
 static void* take_and_give(void* user) {
   tide_block blocks[8];
   for (size_t i = 0; i < t_scaled(400); i++) {
-    for (size_t k = 0; k < 8; k++) T_OK(tide_device_alloc(user, NULL, 512 << k, &blocks[k]));
+    for (size_t k = 0; k < 8; k++) T_OK(tide_device_alloc(user, NULL, (size_t)512 << k, &blocks[k]));
     for (size_t k = 0; k < 8; k++) T_OK(tide_device_release(user, blocks[k]));
   }
   return NULL;

@@ -216,7 +216,7 @@ T_TEST(test_problem_read__of_a_cut_file_is_refused_or_has_rows_of_all_fields) {
   for (size_t cut = 0; cut <= strlen(SMALL); cut++) {
     tide_problem* problem = NULL;
     memory_source source = memory_source_of(SMALL, cut);
-    const char* const comma = cut > strlen(ALL_COLUMNS) ? memchr(SMALL + cut, ',', 1) : NULL;
+    const char* const comma = cut > strlen(ALL_COLUMNS) ? memchr(&SMALL[cut], ',', 1) : NULL;
     const tide_status status = read_with(&source, NULL, &problem);
     const bool is_line_end = cut > 0 && (SMALL[cut - 1] == '\n' || SMALL[cut] == '\n');
     if (is_line_end || cut > last) T_OK(status);

@@ -156,8 +156,13 @@ static bool item_is_away(const item* it) {
   return it->room != NULL && atomic_load(&it->room->losses) != it->losses;
 }
 
-static void block_write(world* s, item* it) {
-  INSIST(s, work_write(s->m, s->streams[it->stream], it->c));
+// Other streams may still read what is written over.
+static void block_write(worker* w, item* it) {
+  world* const s = w->s;
+  const tide_stream own = s->streams[it->stream];
+  for (size_t i = 0; it->is_filled && i < STREAMS; ++i)
+    INSIST(s, work_follow(s->m, own, s->streams[i], w->ordering));
+  INSIST(s, work_write(s->m, own, it->c));
   it->losses = it->room != NULL ? atomic_load(&it->room->losses) : 0;
   it->is_filled = true;
 }
@@ -166,7 +171,7 @@ static void block_write(world* s, item* it) {
 static void block_touch(worker* w, item* it, uint8_t stream) {
   world* const s = w->s;
   if (!it->is_filled || item_is_away(it)) {
-    block_write(s, it);
+    block_write(w, it);
     return;
   }
   if (stream != it->stream) {

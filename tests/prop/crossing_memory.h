@@ -100,7 +100,7 @@ static void room_take_fixed(worker* w, member* m, room* in, item* it) {
   T_EQ(pthread_rwlock_rdlock(&m->touch), 0);
   const char* const tag = tags[atomic_load(&in->tag)];
   if (ASKED(w->s, tide_device_use(m->d, tag, stream), USE_MASK)) {
-    if (room_take(w, m, in, it)) block_write(w->s, it);
+    if (room_take(w, m, in, it)) block_write(w, it);
     T_OK(tide_device_done(m->d, tag, stream));
   }
   T_EQ(pthread_rwlock_unlock(&m->touch), 0);

@@ -105,6 +105,7 @@ static tide_status block_give_idle(tide_device_cache* device, tide__block* block
   }
   tide__mutex_lock(&lane->lock);
   tide__block_return_locked(block, false);
+  if (status != TIDE_OK) lane->puts++;  // a walk inside of an observer may not have seen it meanwhile
   tide__mutex_unlock(&lane->lock);
   return status;
 }

@@ -406,6 +406,7 @@ tide_status tide__segment_release(tide_device_cache* device, tide__segment* segm
     tide__segment_unlink_locked(segment);
   } else {
     tide__block_return_locked(segment->head, false);
+    lane->puts++;  // a walk inside of an observer may not have seen it meanwhile
   }
   tide__mutex_unlock(&lane->lock);
   if (status != TIDE_OK) return status;

@@ -245,13 +245,16 @@ static bool pool_is_at_rest(tide_device_cache* device, tide__pool* pool) {
   return is_at_rest;
 }
 
+// The pool had a backup when it was chosen, but that may change at any time: nobody has asked to discard what it
+// contains.
 static bool pool_park(const tide__giving* giving, tide__pool* pool) {
   tide_device_cache* const device = giving->device;
   tide__tag* const tag = tide__pool_tag_record(pool);
+  const uint32_t backup = tide__load_relaxed(&pool->backup);
+  if (backup == TIDE_BACKUP_NONE) return false;
   const tide_error before = *tide_last_error();
   tide_park_result result = TIDE_PARK_RESULT_INIT;
-  const tide__park_order order = { .wish = { .tag = tag->text, .kind = tide__load_relaxed(&pool->backup) },
-                                   .unparks_on_request = true };
+  const tide__park_order order = { .wish = { .tag = tag->text, .kind = backup }, .unparks_on_request = true };
   const tide_status status =
       tide__pools_park(device, (tide__pool_list){ &pool, 1 }, &order, giving->context, &result);
   tide__error_restore(&before);
