@@ -53,14 +53,15 @@ static int link_read(int link, const char* path, char out[TIDE__SYS_PATH]) {
   const int error = planted_check(path, &about);
   if (error != 0) return error;
   const ssize_t bytes = readlinkat(link, "", out, TIDE__SYS_PATH);
-  if (bytes <= 0) return errno;
+  if (bytes < 0) return errno;
+  if (bytes == 0) return ENOENT;
   if (bytes == TIDE__SYS_PATH) return ENAMETOOLONG;
   out[bytes] = '\0';
   return 0;
 }
 
 static int link_follow(char path[TIDE__SYS_PATH]) {
-  char target[TIDE__SYS_PATH];
+  char target[TIDE__SYS_PATH] = "";
   const int link = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (link < 0) return errno;
   const int error = link_read(link, path, target);

@@ -10,4 +10,5 @@ enum { NOT_SUPPORTED = 801 };
   __attribute__((weak)) tide__cu_result symbol parameters; \
   tide__cu_result symbol parameters { return NOT_SUPPORTED; }
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+// NOLINTNEXTLINE(misc-unused-parameters): they fail whatever they get
 TIDE__CUDA_FUNCTION_MAP(REFUSE)
