@@ -63,7 +63,7 @@ static int entry_remove(const char* path, const struct stat* about, int kind, st
 
 static void folder_end(void) {
   T_EQ(nftw(folder, entry_remove, 16, FTW_DEPTH | FTW_PHYS), 0);
-  T_EQ(remove(victim), 0);
+  if (remove(victim) != 0) T_EQ(errno, ENOENT);
   (void)alarm(0);
 }
 
