@@ -262,8 +262,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_alloc(tide_device_cache* device,
 TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_external(tide_device_cache* device, tide_stream stream,
                                                                size_t bytes, tide_block* out);
 
-// The same as tide_device_alloc() at an address, a multiple of 512, if that is idle in the cache of this stream
-// and pool. For PyTorch's allocateWithAddress(). The policy `tide` finds memory at home only, not in views.
+// The same as tide_device_alloc() at an address, a multiple of 512, if that is idle in the cache of this
+// stream and pool. For PyTorch's allocateWithAddress(). The policy `tide` finds memory at home only, not in views.
 // Errors: TIDE_ERR_NO_MEMORY if it is not idle; TIDE_ERR_ARGUMENT.
 TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_at(tide_device_cache* device, tide_stream stream,
                                                          size_t bytes, void* address, tide_block* out);
@@ -786,8 +786,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_pool_reserved(tide_device_cache*
                                                               uint64_t* out);
 
 // Checks all invariants of the allocator. Returns 0, or the number of a broken invariant (docs/device.md),
-// with the details in tide_last_error(). Waits for threads of the allocator itself, which give memory to other
-// processes.
+// with the details in tide_last_error(). Waits for threads of the allocator itself, which give memory to
+// other processes.
 // Threads: no other call may be in progress.
 TIDE_API int tide_device_check(tide_device_cache* device);
 

@@ -6,8 +6,8 @@
 //
 //   granted >= reserved + unsettled     always, with the gate
 //
-// Requests that wait for other processes use the quota without the gate. A thread that leaves the ledger stops
-// them and waits for them. A pledge belongs to the membership in which it was made, and ends with it.
+// Requests that wait for other processes use the quota without the gate. A thread that leaves the ledger
+// stops them and waits for them. A pledge belongs to the membership in which it was made, and ends with it.
 //
 // Unsettled is memory that came from the machine and is not reserved yet. Where parking or unparking fails
 // half way, it is counted too long, until the turn ends. While a thread has paused its turn, nothing is

@@ -63,8 +63,8 @@ static tide__block* list_reverse(tide__block* list) {
   return reversed;
 }
 
-// Makes the blocks of a list idle again, with the age they had. A walk inside of an observer may not have seen
-// them meanwhile: the next walk looks again.
+// Makes the blocks of a list idle again, with the age they had. A walk inside of an observer may not have
+// seen them meanwhile: the next walk looks again.
 static void list_return(tide__block* list) {
   while (list != NULL) {
     tide__block* const next = list->list_next;

@@ -245,8 +245,8 @@ static bool pool_is_at_rest(tide_device_cache* device, tide__pool* pool) {
   return is_at_rest;
 }
 
-// The pool had a backup when it was chosen, but that may change at any time: nobody has asked to discard what it
-// contains.
+// The pool had a backup when it was chosen, but that may change at any time: nobody has asked to discard what
+// it contains.
 static bool pool_park(const tide__giving* giving, tide__pool* pool) {
   tide_device_cache* const device = giving->device;
   tide__tag* const tag = tide__pool_tag_record(pool);

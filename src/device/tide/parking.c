@@ -31,8 +31,8 @@ static bool range_is_idle_locked(const tide__segment* segment, const tide__handl
          tide__block_end(block) >= tide__handle_end(handle);
 }
 
-// Is memory of a segment used by somebody who does not know that it is parked? A BUSY block is being given back
-// by a thread that is telling observers so: inside an observer nobody waits for that thread.
+// Is memory of a segment used by somebody who does not know that it is parked? A BUSY block is being given
+// back by a thread that is telling observers so: inside an observer nobody waits for that thread.
 static tide_status segment_check_locked(const tide__segment* segment) {
   const tide_pool number = segment->lane->pool->base.number;
   TIDE_REQUIRE(segment->home != NULL, TIDE_ERR_UNSUPPORTED,
