@@ -263,7 +263,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_external(tide_device_cache
                                                                size_t bytes, tide_block* out);
 
 // The same as tide_device_alloc() at an address, a multiple of 512, if that is idle in the cache of this
-// stream and pool. For PyTorch's allocateWithAddress(). The policy `tide` finds memory at home only, not in views.
+// stream and pool. For PyTorch's allocateWithAddress(). The policy `tide` finds memory at home only, not in
+// views.
 // Errors: TIDE_ERR_NO_MEMORY if it is not idle; TIDE_ERR_ARGUMENT.
 TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_at(tide_device_cache* device, tide_stream stream,
                                                          size_t bytes, void* address, tide_block* out);
