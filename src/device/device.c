@@ -360,6 +360,7 @@ static void uses_end(tide_device_cache* device) {
 
 // Gives all memory back that the machine takes; the records of the rest are freed.
 static void memory_destroy(tide_device_cache* device) {
+  tide__stuck_retry(device);  // first: it may lie in addresses that go below
   uncached_destroy(device);
   tide__kept_close_all(device);
   tide__imports_close(device);

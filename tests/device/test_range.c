@@ -610,3 +610,18 @@ EMULATED_DEVICE_TEST(test_range__belongs_to_the_parent_of_a_fork) {
   T_EQ(waitpid(child, &status, 0), child);
   T_EQ(status, 0);
 }
+
+// What a commit could not undo lies in the addresses of the range, which the end of the allocator then lost.
+DEVICE_TEST_OVER(test_range__addresses_go_after_what_could_not_be_undone, device_emulated) {
+  const tide_call_stats before = tide_machine_call_stats(m, TIDE_CALL_ADDRESS_RELEASE);
+  tide_device_cache* const own = device_new(m, 0, NULL);
+  tide_range* range = NULL;
+  T_OK(tide_device_range_new(own, 64 * MIB, &range));
+  break_calls(m, TIDE_CALL_SET_ACCESS, TIDE_ERR_MACHINE, UINT64_MAX);
+  break_calls(m, TIDE_CALL_UNMAP, TIDE_ERR_MACHINE, UINT64_MAX);
+  T_STATUS(tide_device_range_commit(own, range, NULL, 0, 4 * MIB), TIDE_ERR_MACHINE);
+  tide_machine_fault_clear(m);
+  tide_device_free(own);
+  const tide_call_stats after = tide_machine_call_stats(m, TIDE_CALL_ADDRESS_RELEASE);
+  T_EQ(after.failures, before.failures);
+}
